@@ -14,6 +14,7 @@ use crate::counts::{Of, Sort};
 use crate::filter::Filter;
 use crate::pace;
 use crate::rotate::Plan;
+use crate::sampling::SamplingArgs;
 use crate::scope::{Asked, Pattern};
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
@@ -477,6 +478,10 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub warmup: Option<u64>,
 
+    /// How regions are sampled
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+
     /// How the trace is written in pieces
     #[command(flatten)]
     pub pieces: PiecesArgs,
@@ -776,6 +781,9 @@ Examples:
   activator on --all --interval 50ms -o used.vmt
                                               which pages are used in which interval
                                               of 50 ms
+  activator on --all --sample 5ms -o regions.vmt
+                                              how often regions of memory are used,
+                                              sampled at little cost
   activator on --all --slowdown 1.05 -o cheap.vmt
                                               slows programs down by at most 5 %
   activator on --all --set-per cgroup -o services.vmt
@@ -845,7 +853,7 @@ pub struct ScopeArgs {
     #[arg(long, conflicts_with_all = [
         "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
         "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate", "memory",
-        "slowdown",
+        "slowdown", "sample",
     ])]
     pub early: bool,
 }
@@ -1146,7 +1154,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["skip", "warmup", "slowdown"],
+        conflicts_with_all = ["skip", "warmup", "slowdown", "sample"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1164,7 +1172,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup", "slowdown"],
+        conflicts_with_all = ["skip", "warmup", "slowdown", "sample"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1179,7 +1187,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup", "slowdown"],
+        conflicts_with_all = ["skip", "warmup", "slowdown", "sample"],
         group = "windows_of",
         help_heading = "Windows"
     )]

@@ -13,14 +13,15 @@ use rust_mm_trace::uapi::{
     VMTRACE_CLASSES_USUAL, VMTRACE_COUNTED, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FILTERED,
     VMTRACE_FIRST_MIN, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK,
     VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
-    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATUS_SIZE_VER0, VMTRACE_UNWRITTEN,
-    VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_ring,
-    vmtrace_rings, vmtrace_rotate, vmtrace_status,
+    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_REGIONS, VMTRACE_SCOPE_ALL,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATUS_SIZE_VER0,
+    VMTRACE_UNWRITTEN, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts,
+    vmtrace_ring, vmtrace_rings, vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::filter::Filter;
+use crate::sampling::Sampling;
 use crate::status::{State, Status};
 use crate::units::{Pages, bytes};
 
@@ -192,6 +193,8 @@ pub struct Config {
     pub evms_max: Option<Pages>,
     /// All stays end each so many ns; 0: they do not.
     pub interval: u64,
+    /// How regions are sampled, if references are not recorded.
+    pub sampling: Option<Sampling>,
     /// Pages of each CPU's first segment; `None` takes the kernel's default.
     pub first_segment: Option<Pages>,
     /// The policy of the second segment.
@@ -237,6 +240,7 @@ impl Config {
             evms_size,
             evms_max: None,
             interval: 0,
+            sampling: None,
             first_segment: None,
             policy: Policy::Fifo,
             batch: None,
@@ -289,12 +293,14 @@ impl Config {
                 (self.filter.is_some(), VMTRACE_FILTERED),
                 (self.counted, VMTRACE_COUNTED),
                 (self.unwritten, VMTRACE_UNWRITTEN),
+                (self.sampling.is_some(), VMTRACE_REGIONS),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
             .fold(0, |flags, (_, flag)| flags | flag),
             vtime_skip: self.virtual_time.unwrap_or(0),
             interval: self.interval,
+            sampling: self.sampling.map(Sampling::raw).unwrap_or_default(),
             classes: self.classes.iter().fold(0, |bits, c| bits | c.bits()),
             policy: match self.policy {
                 Policy::Fifo => VMTRACE_POLICY_FIFO,
@@ -1095,6 +1101,11 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
             _ => Failure::usage("another trace has not ended yet; `activator off` ends it"),
         },
         (libc::ESRCH, Scope::Tree(pid)) => no_process(*pid),
+        // A kernel that knows less than we finds a flag or a field that it does not know.
+        (libc::EINVAL | libc::E2BIG, _) if config.sampling.is_some() => Failure::usage(
+            "the kernel refused to sample regions: boot the kernel that was built with this activator; if it \
+             is running, leave out --buffers and --buffer-size, and check which processes are selected",
+        ),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
             "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
              thread, and leave out --buffers and --buffer-size{groups}{filtered}"
@@ -1192,7 +1203,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (440, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (480, 0, 7));
         assert_eq!(raw.filter, 0);
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
@@ -1372,10 +1383,10 @@ mod tests {
             };
             config.with_raw(7, |raw| (raw.flags, raw.filter != 0, raw.size))
         };
-        assert_eq!(given(None), (0, false, 440));
+        assert_eq!(given(None), (0, false, 480));
         // All references for now.
-        assert_eq!(given(Some("")), (VMTRACE_FILTERED, false, 440));
-        assert_eq!(given(Some("cpu == 1")), (VMTRACE_FILTERED, true, 440));
+        assert_eq!(given(Some("")), (VMTRACE_FILTERED, false, 480));
+        assert_eq!(given(Some("cpu == 1")), (VMTRACE_FILTERED, true, 480));
         // What the kernel finds at the addresses.
         let config = Config {
             filter: Some(Filter::parse("comm == \"a\"").expect("a filter")),

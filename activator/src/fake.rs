@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use rust_mm_trace::uapi::{
     VMTRACE_BATCH_DEFAULT, VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC,
-    VMTRACE_PACKET_MAGIC, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_EVENT,
-    VMTRACE_STREAM_PIECE, VMTRACE_STREAM_PIECE_END, VMTRACE_STREAM_REF, VMTRACE_UNWRITTEN,
-    vmtrace_count, vmtrace_counts, vmtrace_header, vmtrace_packet, vmtrace_piece,
-    vmtrace_piece_end, vmtrace_ring, vmtrace_rings, vmtrace_status,
+    VMTRACE_PACK, VMTRACE_PACKET_MAGIC, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK,
+    VMTRACE_REGIONS, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY,
+    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
+    VMTRACE_STREAM_EVENT, VMTRACE_STREAM_PIECE, VMTRACE_STREAM_PIECE_END, VMTRACE_STREAM_REF,
+    VMTRACE_UNWRITTEN, VMTRACE_ZSTD, vmtrace_count, vmtrace_counts, vmtrace_header, vmtrace_packet,
+    vmtrace_piece, vmtrace_piece_end, vmtrace_ring, vmtrace_rings, vmtrace_sampling,
+    vmtrace_status,
 };
 
 use crate::control::{Config, Control, Writing, raw_rotate, raw_take};
@@ -41,6 +42,8 @@ pub struct Fake {
     refuse_filter: Cell<i32>,
     /// Of a trace with a filter; empty if all references are recorded.
     filter: RefCell<Option<String>>,
+    /// How the trace that began last samples regions; all zero if it does not.
+    pub sampling: Cell<vmtrace_sampling>,
     looks_until_rotated: Cell<Option<u32>>,
     piece: RefCell<Option<File>>,
     /// The file and the name of a piece that begins later.
@@ -88,6 +91,7 @@ impl Default for Fake {
             refuse_rotations: RefCell::default(),
             refuse_filter: Cell::new(0),
             filter: RefCell::default(),
+            sampling: Cell::default(),
             looks_until_rotated: Cell::new(None),
             piece: RefCell::new(None),
             later: RefCell::new(None),
@@ -371,6 +375,10 @@ fn packet<T>(uuid: [u8; 16], kind: u32, number: u32) -> Vec<u8> {
     bytes
 }
 
+/// Flags that go with regions.
+const WITH_REGIONS: u32 =
+    VMTRACE_REGIONS | VMTRACE_PACK | VMTRACE_ZSTD | VMTRACE_PIECE | VMTRACE_UNWRITTEN;
+
 impl Control for Fake {
     fn start(&self, config: &Config, out: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         std::thread::sleep(self.start_takes.get());
@@ -391,6 +399,11 @@ impl Control for Fake {
         if raw.evms_size < status.evms_min || raw.sets > VMTRACE_SETS_CGROUP {
             return Err(Errno(libc::EINVAL));
         }
+        let has_regions = raw.flags & VMTRACE_REGIONS != 0;
+        if raw.flags & !WITH_REGIONS != 0 && has_regions {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.sampling.set(raw.sampling);
         self.starts.set(self.starts.get() + 1);
         let filter = config.filter.as_ref().map(|f| f.text().to_owned());
         *self.filter.borrow_mut() = filter;
@@ -562,15 +575,18 @@ impl Control for Fake {
             status.ran += ran;
             let is_closed =
                 status.windows_begun > 0 && status.windows_begun == status.windows_ended;
-            if !is_closed {
-                status.admissions += references;
+            match status.flags & VMTRACE_REGIONS != 0 {
+                true => status.events += references,
+                false if is_closed => {}
+                false => status.admissions += references,
             }
             if self.filter.borrow().as_ref().is_some_and(|f| !f.is_empty()) {
                 let is_unwritten = status.flags & VMTRACE_UNWRITTEN != 0;
                 status.left_out += if is_unwritten { 10 } else { 4 };
             }
-            status.members = 10;
-            status.members_max = 10;
+            if status.flags & VMTRACE_REGIONS == 0 {
+                (status.members, status.members_max) = (10, 10);
+            }
             status.stop_time += 1_000_000_000;
             if Self::due(&self.looks_until_full) {
                 status.state = VMTRACE_STATE_FAILED;

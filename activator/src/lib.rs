@@ -21,6 +21,7 @@ pub mod pace;
 pub mod pieces;
 pub mod rings;
 pub mod rotate;
+pub mod sampling;
 pub mod scope;
 pub mod snapshots;
 pub mod status;

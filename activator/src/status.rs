@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
     VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE,
-    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_CGROUP, VMTRACE_SCOPE_COMM, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_UNWRITTEN, vmtrace_status,
+    VMTRACE_REGIONS, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_CGROUP, VMTRACE_SCOPE_COMM,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY,
+    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
+    VMTRACE_UNWRITTEN, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -88,6 +89,11 @@ impl Status {
     /// Whether references are counted by process and mapping.
     pub fn is_counted(&self) -> bool {
         self.raw.flags & VMTRACE_COUNTED != 0
+    }
+
+    /// Whether regions of memory are sampled, and no reference is recorded.
+    pub fn is_of_regions(&self) -> bool {
+        self.raw.flags & VMTRACE_REGIONS != 0
     }
 
     /// Whether records are written; otherwise the trace only counts.

@@ -85,6 +85,29 @@ fn piece(status: &Status) -> Option<String> {
     })
 }
 
+/// The set of enabled pages.
+fn pages(status: &Status) -> String {
+    let raw = &status.raw;
+    let mut set = format!("N={}{}", count(raw.evms_size.into()), status.for_each());
+    if raw.batch > 1 {
+        set += &format!(", batches of {}", raw.batch);
+    }
+    if u32::from(raw.policy) == VMTRACE_POLICY_CLOCK {
+        set += &format!(", CLOCK, {} second chances", count(raw.chances));
+    }
+    if raw.interval > 0 {
+        set += &format!("; all stays end each {} ms", raw.interval as f64 / 1e6);
+    }
+    match status.is_on() {
+        true => format!(
+            "{} enabled now, {} at most; {set}",
+            count(raw.members),
+            count(raw.members_max)
+        ),
+        false => format!("{} enabled at most; {set}", count(raw.members_max)),
+    }
+}
+
 /// What `postproc` reads as the trace.
 pub fn trace(status: &Status) -> String {
     let directory = status.directory().map(|d| d.display().to_string());
@@ -147,14 +170,20 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
             ),
         },
     );
-    line(
-        "references",
-        format!(
-            "{} ({} per second)",
-            count(status.references()),
-            count(status.rate() as u64)
+    match status.is_of_regions() {
+        true => line(
+            "regions",
+            "are sampled and reported as events; no reference is recorded".to_owned(),
         ),
-    );
+        false => line(
+            "references",
+            format!(
+                "{} ({} per second)",
+                count(status.references()),
+                count(status.rate() as u64)
+            ),
+        ),
+    }
     if status.is_filtered() {
         line(
             "filter",
@@ -190,28 +219,10 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
             ),
         );
     }
-    let mut set = format!("N={}{}", count(raw.evms_size.into()), status.for_each());
-    if raw.batch > 1 {
-        set += &format!(", batches of {}", raw.batch);
+    // Without references, no page is enabled or disabled.
+    if !status.is_of_regions() {
+        line("pages", pages(status));
     }
-    if u32::from(raw.policy) == VMTRACE_POLICY_CLOCK {
-        set += &format!(", CLOCK, {} second chances", count(raw.chances));
-    }
-    if raw.interval > 0 {
-        set += &format!("; all stays end each {} ms", raw.interval as f64 / 1e6);
-    }
-    line(
-        "pages",
-        if status.is_on() {
-            format!(
-                "{} enabled now, {} at most; {set}",
-                count(raw.members),
-                count(raw.members_max),
-            )
-        } else {
-            format!("{} enabled at most; {set}", count(raw.members_max),)
-        },
-    );
     line(
         "waits",
         match raw.mode {
@@ -256,7 +267,11 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         line("BAD", problem.clone());
     }
     if problems.is_empty() && status.state() == State::Off && status.is_written() {
-        line("next", format!("postproc check {}", trace(status)));
+        let next = match status.is_of_regions() {
+            true => "regions",
+            false => "check",
+        };
+        line("next", format!("postproc {next} {}", trace(status)));
     }
     text
 }
@@ -265,6 +280,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
 pub fn json(status: &Status, command: Option<Command>) -> String {
     let mut map = status.json();
     map.insert("problems".into(), problems(status, command).into());
+    map.insert("of_regions".into(), status.is_of_regions().into());
     if let Some(directory) = status.directory() {
         map.insert("directory".into(), directory.to_string_lossy().into());
     }

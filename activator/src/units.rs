@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use rust_mm_trace::uapi::{
     VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_INTERVAL_MAX,
-    VMTRACE_INTERVAL_MIN, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
+    VMTRACE_INTERVAL_MIN, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN, VMTRACE_SAMPLE_MIN,
+    VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
 };
+
+use crate::sampling::Regions;
 
 /// A count of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -295,6 +298,37 @@ pub fn parse_interval(text: &str) -> Result<u64, String> {
     match (u64::from(VMTRACE_INTERVAL_MIN)..=VMTRACE_INTERVAL_MAX).contains(&ns) {
         true => Ok(ns),
         false => Err("give a time from 1ms to 1h".into()),
+    }
+}
+
+/// Reads a time of sampling, as ns: `5ms`.
+pub fn parse_sample(text: &str) -> Result<u64, String> {
+    let ns = parse_time(text)?;
+    match (u64::from(VMTRACE_SAMPLE_MIN)..=VMTRACE_INTERVAL_MAX).contains(&ns) {
+        true => Ok(ns),
+        false => Err("give a time from 100us to 60min".into()),
+    }
+}
+
+/// Reads how many regions there are at least and at most: `10..1000`.
+pub fn parse_regions(text: &str) -> Result<Regions, String> {
+    let parsed = text
+        .split_once("..")
+        .and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
+    let Some((min, max)) = parsed else {
+        return Err("give the least and the most, such as 10..1000".into());
+    };
+    let range = VMTRACE_REGIONS_MIN..=VMTRACE_REGIONS_MAX;
+    if !range.contains(&min) || !range.contains(&max) {
+        return Err(format!(
+            "give two numbers from {} to {}",
+            range.start(),
+            range.end()
+        ));
+    }
+    match min <= max / 2 {
+        true => Ok(Regions { min, max }),
+        false => Err("the second number must be at least twice the first".into()),
     }
 }
 

@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Read a trace",
         &[
             "check", "report", "info", "events", "maps", "simulate", "advise", "compare", "damon",
-            "reduce", "export", "dataset", "summary", "merge",
+            "regions", "reduce", "export", "dataset", "summary", "merge",
         ],
     ),
     (

@@ -75,6 +75,9 @@ fn directory_of(status: &Status) -> Result<PathBuf, Failure> {
 }
 
 fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
+    if let Some(why) = args.sampling.contradiction() {
+        return Err(Failure::usage(why));
+    }
     let limit = args.stall_limit.map(|ms| Duration::from_millis(ms.into()));
     let limit = limit.unwrap_or_else(default_limit);
     let output = match args.pieces.rotate {
@@ -137,6 +140,7 @@ fn config_of(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: 
         evms_size: args.n(),
         evms_max: args.most(),
         interval: args.interval.unwrap_or(0),
+        sampling: args.sampling.sampling(),
         first_segment: args.first,
         policy: args.policy,
         batch: args.batch,

@@ -188,16 +188,20 @@ fn begin(
         }
     } else {
         let line = format!(
-            "{} {} into {} with N={}{}; {}{}{} ends it",
+            "{} {} into {}{}; {}{}{} ends it",
             if args.trace.paused {
                 "to trace"
+            } else if status.is_of_regions() {
+                "sampling regions of"
             } else {
                 "tracing"
             },
             status.scope(),
             summary::trace(&status),
-            status.raw.evms_size,
-            status.for_each(),
+            match status.is_of_regions() {
+                true => String::new(),
+                false => format!(" with N={}{}", status.raw.evms_size, status.for_each()),
+            },
             match keeps {
                 Some((pid, task)) => format!("process {pid} {task}, "),
                 None => String::new(),
@@ -307,6 +311,68 @@ mod tests {
             json["refs"].as_u64().map(|n| n + left_out),
             json["admissions"].as_u64()
         );
+    }
+
+    #[test]
+    fn of_regions() {
+        let bench = Bench::new();
+        let on = [
+            "on", "--all", "-o", "t.vmt", "--sample", "1ms", "--by", "fault",
+        ];
+        let got = bench.activator(&on);
+        let want = format!(
+            "sampling regions of all processes into {}; `activator off` ends it\n",
+            bench.path("t.vmt").display()
+        );
+        assert_eq!(got.expect(0).out, want);
+        let raw = bench.fake.sampling.get();
+        assert_eq!(
+            (raw.sample, raw.aggregate, raw.update),
+            (1_000_000, 20_000_000, 200_000_000)
+        );
+        assert_eq!((raw.min_regions, raw.max_regions, raw.by), (10, 1000, 1));
+        let got = bench.activator(&["status"]);
+        let text = &got.expect(0).out;
+        let told =
+            "\nregions    are sampled and reported as events; no reference is recorded\nevents ";
+        assert!(text.contains(told), "{text}");
+        assert!(
+            !text.contains("\nreferences ") && !text.contains("\npages "),
+            "{text}"
+        );
+        let got = bench.activator(&["status", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(
+            (&json["flags"], &json["of_regions"]),
+            (&1024.into(), &true.into())
+        );
+        let text = bench.activator(&["off"]).expect(0).out.clone();
+        assert!(text.contains("\nnext       postproc regions "), "{text}");
+        // Another trace is one of references.
+        bench.activator(&["on", "--all", "-o", "u.vmt"]).expect(0);
+        assert_eq!(bench.fake.sampling.get().sample, 0);
+        let got = bench.activator(&["off", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(json["of_regions"], false);
+    }
+
+    #[test]
+    fn regions_are_refused() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "-o", "t.vmt", "--sample", "5ms"];
+        let got = bench.activator(&[&on[..], &["--aggregate", "1ms"]].concat());
+        assert!(
+            got.expect(2)
+                .err
+                .contains("--aggregate is less than --sample")
+        );
+        assert!(!bench.path("t.vmt").exists());
+        // By a kernel that does not know them.
+        bench.fake.refuse_start(libc::E2BIG);
+        let got = bench.activator(&on);
+        let err = &got.expect(2).err;
+        assert!(err.contains("refused to sample regions"), "{err}");
+        assert!(!bench.path("t.vmt").exists());
     }
 
     #[test]

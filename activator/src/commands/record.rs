@@ -168,10 +168,13 @@ fn text(
     output: &Path,
     name: Name,
 ) -> String {
+    let records = match status.is_of_regions() {
+        true => format!("regions, {} events", count(status.raw.events)),
+        false => format!("{} references", count(status.references())),
+    };
     let mut text = format!(
-        "{}: {} references in {}, {}\n",
+        "{}: {records} in {}, {}\n",
         output.display(),
-        count(status.references()),
         duration(status.duration_ns()),
         bytes(status.raw.bytes)
     );
@@ -184,7 +187,10 @@ fn text(
     }
     let (reader, output) = (name.reader(), quoted(output));
     text += &format!("next:\n  {reader} check {output}\n");
-    if problems.is_empty() {
+    if problems.is_empty() && status.is_of_regions() {
+        text += &format!("  {reader} regions {output}\n");
+        text += &format!("  {reader} export {output} --format damon -o damon.data\n");
+    } else if problems.is_empty() {
         text += &format!("  {reader} info {output}\n  {reader} report {output}\n");
         text += &format!("  {reader} simulate {output} --policy lru,opt --curve\n");
     }
@@ -224,6 +230,16 @@ mod tests {
         assert!(ended.contains("references in"), "{ended}");
         let next = format!("\nnext:\n  postproc check {path}\n  postproc info {path}\n");
         assert!(ended.contains(&next), "{ended}");
+
+        // Of regions, which have no references.
+        let line = [
+            "record", "--all", "--for", "1ms", "-o", "r.vmt", "--sample", "5ms",
+        ];
+        let got = bench.activator(&line);
+        let err = &got.expect(0).err;
+        assert!(err.contains("r.vmt: regions, "), "{err}");
+        let next = format!("  postproc regions {}\n", bench.path("r.vmt").display());
+        assert!(err.contains(&next) && !err.contains("references"), "{err}");
 
         // The same under the name that people know.
         bench.name = Name::Kvmtrace;

@@ -267,6 +267,8 @@ const PROGRAMS: &[&str] = &[
     "different-turns",
     "minor-faults",
     "hot-cold",
+    "heats",
+    "odd-samplings",
     "resize-storm",
     "many-members",
     "fork-cow",

@@ -53,6 +53,25 @@ pub fn events(args: &[&str], trace: &Path) -> Result<Vec<Value>> {
         .collect()
 }
 
+/// The reports of regions as `postproc regions --csv` writes them, of a trace that is whole.
+///
+/// # Errors
+///
+/// If it can't be run or fails.
+pub fn regions(trace: &Path) -> Result<String> {
+    let out = Command::new(paths::tool("postproc"))
+        .args(["regions", "--csv"])
+        .arg(trace)
+        .output()
+        .context("postproc is missing: run 'make tools'")?;
+    anyhow::ensure!(
+        out.status.success(),
+        "postproc regions failed: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    Ok(String::from_utf8(out.stdout)?)
+}
+
 /// The references as `postproc export --format csv` writes them, of a trace that is not good
 /// too.
 ///

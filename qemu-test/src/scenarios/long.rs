@@ -96,6 +96,7 @@ const LONG: &[(&str, &[&str])] = &[
     ("window-edges", &["dropped-at-start"]),
     ("damon-truth-python3", &["damon-truth-sqlite3"]),
     ("interval-smp", &["interval-fast"]),
+    ("regions-exact", &["regions-fast", "regions-damon"]),
     (
         "budget-windows-exact",
         &[

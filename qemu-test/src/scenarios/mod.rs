@@ -36,6 +36,7 @@ pub mod permissions;
 pub mod plan;
 pub mod programs;
 pub mod races;
+pub mod regions;
 pub mod rings;
 pub mod robustness;
 pub mod rotate;
@@ -93,6 +94,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(regions::scenarios());
     list.extend(budget::scenarios());
     list.extend(interval::scenarios());
     list.extend(joins::scenarios());

@@ -16,7 +16,7 @@ use std::path::Path;
 pub fn scenario() -> Scenario {
     Scenario {
         name: "tracepoints".into(),
-        about: "trace-cmd sees each reference and event that the trace has, of 32 of 37 kinds",
+        about: "trace-cmd sees each reference and event that the trace has, of 32 of 38 kinds",
         run: Box::new(run),
     }
 }
@@ -504,6 +504,10 @@ mod tests {
         (
             "checkpoint_end",
             "of a trace in pieces, which the programs' one is not",
+        ),
+        (
+            "region",
+            "of a trace of regions, which the programs' one is not",
         ),
     ];
 

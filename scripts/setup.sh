@@ -17,7 +17,7 @@ esac
 pkgs=(rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web
 	clang-22 lld-22 llvm-22 libclang-22-dev
 	make flex bison bc libelf-dev libssl-dev python3 python3-venv xz-utils cpio kmod
-	pahole zstd mmdebstrap e2fsprogs gcc libc6-dev rsync ca-certificates curl git patch file babeltrace2 less valgrind
+	pahole zstd lz4 mmdebstrap e2fsprogs gcc libc6-dev rsync ca-certificates curl git patch file babeltrace2 less valgrind
 	chromium-headless-shell)
 [ "${VERSION_ID:-}" = 12 ] || pkgs+=(qemu-system-x86)
 readarray -t missing < <(missing_packages "${pkgs[@]}")

@@ -144,8 +144,8 @@ APT=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommen
 # kernel_make SOURCE OUT: the array mk becomes make with all that a kernel of ours is built with.
 kernel_make() {
 	local bindgen=$BUILD/tools/bin/bindgen
-	# It runs for seconds, so that optimizing it takes longer than what it saves.
-	[ -x "$bindgen" ] || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 step "$BUILD/log/bindgen.log" "building bindgen" \
+	# It runs for half a minute at most, so that optimizing it takes longer than what it saves.
+	[ -x "$bindgen" ] || CARGO_PROFILE_RELEASE_OPT_LEVEL=0 step "$BUILD/log/bindgen.log" "building bindgen" \
 		cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"
 	mkdir -p "$2"
 	# shellcheck disable=SC2034

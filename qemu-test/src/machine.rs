@@ -268,6 +268,7 @@ const PROGRAMS: &[&str] = &[
     "minor-faults",
     "hot-cold",
     "heats",
+    "young",
     "odd-samplings",
     "resize-storm",
     "many-members",

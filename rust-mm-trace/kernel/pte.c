@@ -169,7 +169,7 @@ bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr,
 				     const pte_t *ptep)
 {
-	return vmtrace_mm_traced(mm) &&
+	return vmtrace_mm_traced(mm) && !vmtrace_broken(VMTRACE_BREAK_NOYOUNG) &&
 	       vmtrace_rs_hidden(mm, addr, vmtrace_entry(ptep));
 }
 

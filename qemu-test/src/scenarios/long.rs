@@ -97,6 +97,7 @@ const LONG: &[(&str, &[&str])] = &[
     ("damon-truth-python3", &["damon-truth-sqlite3"]),
     ("interval-smp", &["interval-fast"]),
     ("regions-exact", &["regions-fast", "regions-damon"]),
+    ("regions-turns", &["regions-smp"]),
     (
         "budget-windows-exact",
         &[

@@ -42,6 +42,8 @@ const ONE_CPU: &[&str] = &[
     "regions-control",
     "regions-exact",
     "regions-refused",
+    "regions-turns",
+    "regions-young",
     "replay-",
     "segments-",
     "stacked-files",

@@ -18,9 +18,10 @@
 
 void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
 				  struct vm_area_struct *vma,
-				  unsigned long addr, struct page *page,
+				  unsigned long addr, struct page **pages,
 				  unsigned int nr, unsigned int gup_flags)
 {
+	struct page *page = *pages;
 	unsigned long pfn = page_to_pfn(page);
 	struct vmtrace_ev_page p = {
 		.page = addr & PAGE_MASK,

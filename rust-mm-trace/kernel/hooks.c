@@ -756,6 +756,7 @@ void vmtrace_mark(unsigned int type, u32 flags)
 	vmtrace_emit(0, type, NULL, 0, NULL, true, flags);
 }
 
+/* The set has another size, or is about to. May wait for room, as above. */
 void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 {
 	struct vmtrace_ev_resize r = { .from = from, .to = to };

@@ -147,6 +147,10 @@ int __vmtrace_slow __vmtrace_look_touch(struct vmtrace_touch *t)
 	return answer;
 }
 
+/*
+ * The filter is another one: @payload is its event, @len bytes. May wait for room, so it may
+ * sleep, and no lock is held.
+ */
 void vmtrace_log_filter(const void *payload, size_t len, u32 flags)
 {
 	vmtrace_emit(0, VMTRACE_EV_FILTER, payload, len, NULL, true, flags);

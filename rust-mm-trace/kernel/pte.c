@@ -84,6 +84,7 @@ bool vmtrace_mm_traced(const struct mm_struct *mm)
 	return vmtrace_mm_id(mm);
 }
 
+/* The number of @mm, which is valid, in the present trace or window; 0: it is not traced. */
 u32 vmtrace_mm_id(const struct mm_struct *mm)
 {
 	u32 id = vmtrace_number(mm);
@@ -351,11 +352,16 @@ pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp)
 	return spin_trylock(*ptlp) ? ptep : NULL;
 }
 
+/*
+ * For Rust: @ptl is the lock of a page table that cannot go, for it is that of a present
+ * address space or of an entry that is held. vmtrace_unlock() is called by the same task.
+ */
 void vmtrace_lock(spinlock_t *ptl)
 {
 	spin_lock(ptl);
 }
 
+/* Held by this task, from vmtrace_lock(), vmtrace_lock_entry() or its like. */
 void vmtrace_unlock(spinlock_t *ptl)
 {
 	spin_unlock(ptl);
@@ -367,6 +373,7 @@ void vmtrace_resched(void)
 	cond_resched();
 }
 
+/* Whether the present task is to end, so that it should not wait. In any context of a task. */
 bool vmtrace_killed(void)
 {
 	return fatal_signal_pending(current);

@@ -17,6 +17,7 @@ static u64 vmtrace_present(pte_t pte, pteval_t take, pteval_t give)
 	return flip_protnone_guard(old, new, PTE_PFN_MASK);
 }
 
+/* What C says about the PTE @value, and what it makes of it: pte.rs must say the same. */
 void vmtrace_pte_facts(u64 value, u32 pkru, struct vmtrace_pte_facts *f)
 {
 	const pte_t pte = __pte(value);

@@ -269,6 +269,7 @@ void vmtrace_grab(struct mm_struct *mm)
 	mmgrab(mm);
 }
 
+/* Gives back what vmtrace_grab() has taken; may free @mm. */
 void vmtrace_drop(struct mm_struct *mm)
 {
 	mmdrop(mm);

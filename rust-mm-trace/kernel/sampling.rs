@@ -666,6 +666,10 @@ fn let_go(entry: Entry, mark: Option<u64>) -> Pte {
 }
 
 /// An access to a page that is aimed at.
+///
+/// # Safety
+///
+/// As of [`admit::vmtrace_rs_heal`]: what that needs of `t` is set, and no lock is held.
 unsafe extern "C" fn fault(t: *mut bindings::vmtrace_touch) {
     // SAFETY: As promised.
     unsafe {

@@ -31,6 +31,7 @@ static int __init vmtrace_sysctl_init(void)
 }
 late_initcall(vmtrace_sysctl_init);
 
+/* Whether CAP_PERFMON is too little for a trace: vm.vmtrace_paranoid. In any context. */
 bool vmtrace_is_paranoid(void)
 {
 	return READ_ONCE(vmtrace_paranoid_level) > 0;

@@ -54,7 +54,7 @@ fixtures: kernel tools ## small traces of the kernel for host tests, anew, and w
 	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test it fixtures::each_gives
 	@$(CARGO) test --locked -q -p postproc --test it fixtures::
 
-controls: kernel tools ## each protection of the kernel taken away: what fails then
+controls: kernel tools image ## each protection of the kernel taken away: what fails then
 	@$(QT) controls
 
 same: kernel tools ## traces of a kernel without debugging are those of debug kernels

@@ -314,12 +314,8 @@ fn main() -> ExitCode {
             run_all(&list, kernel, jobs, keep)
         }
         Cmd::Controls { kernel } => {
-            let mut list = scenarios::controls::scenarios();
-            list.extend(scenarios::segments::controls());
-            list.extend(scenarios::virtual_time::controls());
-            list.extend(scenarios::oracle::controls());
-            list.extend(scenarios::many_cpus::controls());
-            list.extend(scenarios::sets::controls());
+            let mut list = scenarios::protections::controls();
+            scenarios::plan::arrange(&mut list);
             let result = run_all(&list, kernel, jobs, keep);
             scenarios::controls::table();
             result

@@ -60,7 +60,7 @@ pub fn full() -> Vec<Scenario> {
 }
 
 /// What fails without a protection.
-pub fn controls() -> Vec<Scenario> {
+fn controls() -> Vec<Scenario> {
     vec![Scenario {
         name: "control-noexpire".into(),
         about: "if first segments do not expire, an idle CPU's pages are renewed again and again",

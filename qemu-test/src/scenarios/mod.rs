@@ -35,6 +35,7 @@ pub mod pausable;
 pub mod permissions;
 pub mod plan;
 pub mod programs;
+pub mod protections;
 pub mod races;
 pub mod regions;
 pub mod rings;

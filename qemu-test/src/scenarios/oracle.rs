@@ -528,7 +528,7 @@ pub fn beside_table() -> Vec<Scenario> {
 }
 
 /// What the oracle finds when a protection is taken away.
-pub fn controls() -> Vec<Scenario> {
+fn controls() -> Vec<Scenario> {
     let exact = CONTROLS.into_iter().map(|c| control(c, Profile::Exact));
     let turns = REPLAYED_CONTROLS
         .into_iter()

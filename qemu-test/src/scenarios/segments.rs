@@ -58,7 +58,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// What fails without a protection.
-pub fn controls() -> Vec<Scenario> {
+fn controls() -> Vec<Scenario> {
     vec![Scenario {
         name: "control-nosweep".into(),
         about: "without the flush, references in the second segment are missed",

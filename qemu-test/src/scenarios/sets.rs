@@ -44,7 +44,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// What fails without a protection.
-pub fn controls() -> Vec<Scenario> {
+fn controls() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "control-oneset".into(),

@@ -40,7 +40,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// What fails without a protection.
-pub fn controls() -> Vec<Scenario> {
+fn controls() -> Vec<Scenario> {
     vec![Scenario {
         name: "control-noclock".into(),
         about: "if the kernel's time is counted, virtual time contains the cost of faults",

@@ -38,3 +38,21 @@ if grep -q ': warning:\|^warning:' "$BUILD/log/kernel-$flavour.log"; then
 	grep ': warning:\|^warning:' "$BUILD/log/kernel-$flavour.log" | head -20 >&2
 	die "the kernel build gave warnings; see $BUILD/log/kernel-$flavour.log"
 fi
+
+# The base kernel has tests and code for debugging. A function that only these call is dead code in the release
+# kernel, whose build takes minutes. So the Rust of mm/vmtrace is checked here without these two options.
+check_release() {
+	local cmd
+	cmd=$(sed -n 's/^savedcmd_mm\/vmtrace\/vmtrace\.o := //p' mm/vmtrace/.vmtrace.o.cmd)
+	# The compiler's part; what follows links and checks the object.
+	cmd=${cmd%%;*}
+	[[ $cmd == *rustc_cfg* && $cmd == *--emit=llvm-bc=* ]] ||
+		{ echo "the kernel builds mm/vmtrace in another way"; return 1; }
+	grep -vE 'CONFIG_VMTRACE_(DEBUG|KUNIT_TEST)' include/generated/rustc_cfg >.release_cfg
+	cmd=${cmd//.\/include\/generated\/rustc_cfg/.\/.release_cfg}
+	cmd=$(sed -E 's/--emit=dep-info=[^ ]* *//; s/--emit=llvm-bc=[^ ]*/--emit=metadata=.release.rmeta/' <<<"$cmd")
+	[[ $cmd == *@./.release_cfg* && $cmd == *--emit=metadata=.release.rmeta* ]] ||
+		{ echo "the command of the kernel's build has another form: $cmd"; return 1; }
+	eval "RUSTC_BOOTSTRAP=1 $cmd -Dwarnings"
+}
+[ "$flavour" != base ] || (cd "$out" && step "$BUILD/log/kernel-check-release.log" "checking mm/vmtrace without its tests" check_release)

@@ -155,12 +155,6 @@ pub struct Span {
     pub end: u64,
 }
 
-impl Span {
-    fn bytes(&self) -> u64 {
-        self.end.saturating_sub(self.start)
-    }
-}
-
 /// What of an address space has regions: all from its first mapping to its last one, but for the two
 /// largest gaps. Those are usually between program and heap, mapped files, and the stack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -216,12 +210,6 @@ impl Areas {
     /// The areas, in the order of addresses. There is a gap between each two of them.
     pub fn list(&self) -> &[Span] {
         self.spans.get(..self.many).unwrap_or_default()
-    }
-
-    /// Bytes of all areas.
-    pub fn bytes(&self) -> u64 {
-        let spans = self.list().iter();
-        spans.fold(0, |sum, s| sum.saturating_add(s.bytes()))
     }
 }
 

@@ -211,7 +211,7 @@ impl Locked {
 
     /// Its mappings.
     fn areas(&self) -> Areas {
-        let mut areas = Areas::default();
+        let mut areas = Areas::new();
         // SAFETY: It is locked, and the areas are used meanwhile by `vmtrace_rs_area` only.
         unsafe { bindings::vmtrace_look_areas(self.mm, (&raw mut areas).cast()) };
         areas

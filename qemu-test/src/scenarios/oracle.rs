@@ -580,7 +580,16 @@ pub fn table(words: &[String], kernel: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for set in sets() {
         for (part, some) in wanted.chunks(PART).enumerate() {
-            rows.extend(table_part(some, set, part, kernel));
+            let begin = std::time::Instant::now();
+            let found = table_part(some, set, part, kernel);
+            eprintln!(
+                "  {}: {} of {} programs agree, {:.0} s",
+                set.name(),
+                found.iter().filter(|r| r.found.is_ok()).count(),
+                found.len(),
+                begin.elapsed().as_secs_f64()
+            );
+            rows.extend(found);
         }
     }
     rows

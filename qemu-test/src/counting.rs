@@ -30,7 +30,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// Two processes that map and unmap pages, and read none: figures are for each event.
-const MAPPERS: &str = "two mappers";
+pub const MAPPERS: &str = "two mappers";
 
 /// With a set for each process: what two processes share then.
 pub const SETS: &str = "kVMTrace, sets";
@@ -65,6 +65,7 @@ impl Way {
             Way::Activator(1) => true,
             Way::Sets => program == "two processes",
             // Events have no batches.
+            Way::Activator(12) => program != MAPPERS,
             Way::Activator(_) => !["two processes", MAPPERS].contains(&program),
             Way::Own(_) => program != MAPPERS,
         }

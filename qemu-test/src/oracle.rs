@@ -29,6 +29,13 @@ pub fn log_of(out: &Outcome, n: usize) -> PathBuf {
     }
 }
 
+/// Where the log of a run's last trace lies: the stream is of that trace.
+pub fn last_log(out: &Outcome) -> PathBuf {
+    let logs = (1..).map(|n| log_of(out, n));
+    let last = logs.take_while(|path| path.exists()).last();
+    last.unwrap_or_else(|| log(out))
+}
+
 /// Where the stream of a run's references lies.
 pub fn stream(out: &Outcome) -> PathBuf {
     out.dir.join(STREAM)

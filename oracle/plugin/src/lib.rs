@@ -248,6 +248,9 @@ struct Config {
     view: u64,
 }
 
+/// A model of so many pages, or more, has room for all pages of a guest.
+const ROOM_FOR_ALL: usize = 1 << 22;
+
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
 /// Whether accesses are of interest: most of the time it does not, and then an
@@ -445,6 +448,8 @@ fn on_hook(
             }
         }
         Hook::Pause => watch.pause(get(RDI)? & 0xff != 0),
+        // Such a model only gives the pages their names, whatever size the kernel's set has.
+        Hook::Resizing | Hook::Drain | Hook::Resized if config.shape.size >= ROOM_FOR_ALL => {}
         Hook::Resizing => watch.resizing(set_at(guest, get(RSI)?)?, get(RDI)?),
         Hook::Drain => {
             let scope = guest.word(get(RDI)? + C_SCOPE)?;

@@ -67,6 +67,8 @@ pub fn all() -> Vec<Box<dyn Observer>> {
         traced("N = 4096", "-n 4096"),
         traced("--interval 10ms", "--interval 10ms"),
         traced("--interval 50ms", "--interval 50ms"),
+        traced("--slowdown 1.1", "--slowdown 1.1"),
+        traced("--slowdown 1.5", "--slowdown 1.5"),
         damon("DAMON", 100, None),
         damon("DAMON 10 times as fast", 10, None),
         damon("DAMON beside N = 512", 100, Some("-n 512")),

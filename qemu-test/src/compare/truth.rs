@@ -85,7 +85,7 @@ impl Truth {
     /// If the plugin left nothing that can be read, an access was not seen as it should be, or there are
     /// no references.
     pub fn read(out: &Outcome, scope: Scope, grids: &[Grid]) -> Result<Self> {
-        let log = File::open(oracle::log(out)).context("the plugin left no log")?;
+        let log = File::open(oracle::last_log(out)).context("the plugin left no log")?;
         let log = Log::read(&mut BufReader::new(log)).map_err(|e| anyhow!("{e}"))?;
         ensure!(
             (log.counts.early, log.counts.escaped, log.counts.confused) == (0, 0, 0),

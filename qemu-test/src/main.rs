@@ -266,7 +266,7 @@ fn compare_all(
     let mut list = list;
     list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
     let rows = if many {
-        scenarios::oracle::table(words, kernel)
+        scenarios::oracle::table(words, kernel, jobs)
     } else {
         vec![]
     };

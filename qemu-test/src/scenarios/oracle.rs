@@ -10,7 +10,12 @@ use ::oracle::model::{Sets, Shape};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kvmtrace_guest::{Step, StepResult};
 use rust_mm_trace::uapi;
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "100", "10"],
@@ -571,28 +576,44 @@ impl Row {
 
 /// All programs of the initramfs that are not replayed with all sets, in a boot for
 /// each set.
-pub fn table(words: &[String], kernel: &str) -> Vec<Row> {
+pub fn table(words: &[String], kernel: &str, jobs: NonZero<usize>) -> Vec<Row> {
     let wanted: Vec<_> = PROGRAMS
         .iter()
         .copied()
         .filter(|argv| words.is_empty() || words.iter().any(|w| argv.join("-").contains(w)))
         .collect();
-    let mut rows = Vec::new();
-    for set in sets() {
-        for (part, some) in wanted.chunks(PART).enumerate() {
-            let begin = std::time::Instant::now();
-            let found = table_part(some, set, part, kernel);
-            eprintln!(
-                "  {}: {} of {} programs agree, {:.0} s",
-                set.name(),
-                found.iter().filter(|r| r.found.is_ok()).count(),
-                found.len(),
-                begin.elapsed().as_secs_f64()
-            );
-            rows.extend(found);
+    let parts: Vec<_> = sets()
+        .flat_map(|set| {
+            let parts = wanted.chunks(PART).enumerate();
+            parts.map(move |(part, some)| (set, part, some))
+        })
+        .collect();
+    let next = AtomicUsize::new(0);
+    let found: Mutex<BTreeMap<usize, Vec<Row>>> = Mutex::default();
+    let work = || loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some((set, part, some)) = parts.get(at) else {
+            return;
+        };
+        let begin = Instant::now();
+        let rows = table_part(some, *set, *part, kernel);
+        eprintln!(
+            "  {}-{part}: {} of {} programs agree, {:.0} s",
+            set.name(),
+            rows.iter().filter(|r| r.found.is_ok()).count(),
+            rows.len(),
+            begin.elapsed().as_secs_f64()
+        );
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.insert(at, rows);
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.get() {
+            scope.spawn(work);
         }
-    }
-    rows
+    });
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.into_values().flatten().collect()
 }
 
 /// Programs in one boot: as many as a machine has slots for.

@@ -106,7 +106,7 @@ void vmtrace_clock_on(u32 skip)
 	static_call_update(irqentry_enter, vmtrace_irqentry_enter);
 }
 
-/* No task takes part any more. May sleep; calls of this and of the above do not overlap. */
+/* No task takes part any more. May sleep; does not run while vmtrace_clock_on() does. */
 void vmtrace_clock_off(void)
 {
 	if (!vmtrace_clock_runs)

@@ -756,7 +756,7 @@ void vmtrace_mark(unsigned int type, u32 flags)
 	vmtrace_emit(0, type, NULL, 0, NULL, true, flags);
 }
 
-/* The set has another size, or is about to. May wait for room, as above. */
+/* The set gets another size. May wait for room, so it may sleep, and no lock is held. */
 void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 {
 	struct vmtrace_ev_resize r = { .from = from, .to = to };

@@ -82,6 +82,8 @@ counts! {
     left,
     /// Of those in turn, the faults whose page lost its place meanwhile and was admitted again.
     readmitted,
+    /// Changes of members' entries in place, by the handlers of write faults.
+    changed,
     /// Clearings of PTEs that the kernel reported.
     closings,
     /// Aborted admissions that the kernel reported.

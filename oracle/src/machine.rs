@@ -5,6 +5,8 @@ use crate::watch::{Question, Target};
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const ACCESSED: u64 = 1 << 5;
+/// _PAGE_DIRTY, and _PAGE_SAVED_DIRTY of entries that are write-protected.
+const DIRTY: u64 = 1 << 6 | 1 << 58;
 const LEAF: u64 = 1 << 7;
 const PROTNONE: u64 = 1 << 8;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -79,6 +81,36 @@ impl Entry {
             table = entry & FRAME;
         }
         Ok(Entry(0))
+    }
+
+    /// An entry's value.
+    pub fn new(value: u64) -> Self {
+        Entry(value)
+    }
+
+    /// Whether the CPU uses it.
+    pub fn is_accessible(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+
+    /// Whether it allows stores.
+    pub fn is_writable(self) -> bool {
+        self.0 & WRITABLE != 0
+    }
+
+    /// Whether its page was looked up.
+    pub fn is_accessed(self) -> bool {
+        self.0 & ACCESSED != 0
+    }
+
+    /// Whether its page was written.
+    pub fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// The physical address of its page.
+    pub fn frame(self) -> u64 {
+        self.0 & FRAME
     }
 
     /// Answers a question about the entry.

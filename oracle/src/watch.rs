@@ -20,6 +20,7 @@
 //! its place, no fetch from the page follows in that stay.
 
 use crate::log::{Counts, Log, Notes};
+use crate::machine::Entry;
 use crate::model::{Access, Answer, EVICTED, Model, Page, Shape, Why};
 use crate::scopes::Scopes;
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
@@ -60,9 +61,6 @@ enum By {
     Exception,
     /// The kernel, for an access of its own that must not fault.
     Fixup,
-    /// The kernel, to write to the page without the mapping, or to populate it for later writes.
-    /// This is not a reference, but a member counts as written.
-    Pin,
 }
 
 /// A fault that is being handled.
@@ -189,6 +187,9 @@ pub struct Watch {
     asking: HashMap<u64, u64>,
     /// Admissions are not made for a while.
     paused: bool,
+    /// Whether the `ptep_set_access_flags()` that runs changes the entry. It runs under a lock, so
+    /// no other task is in it.
+    stores: bool,
     /// Accesses that faulted at the first byte of a page: they may also lie on the page before.
     splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
@@ -214,6 +215,7 @@ impl Watch {
             attempts: HashMap::new(),
             asking: HashMap::new(),
             paused: false,
+            stores: false,
             splits: HashMap::new(),
             counts: Counts::default(),
             notes: Notes::default(),
@@ -269,6 +271,7 @@ impl Watch {
         self.attempts.clear();
         self.asking.clear();
         self.paused = false;
+        self.stores = false;
         self.splits.clear();
         self.counts = Counts::default();
         self.notes = Notes::default();
@@ -429,37 +432,18 @@ impl Watch {
     }
 
     /// `handle_mm_fault()` is entered, for an exception or not.
-    pub fn handling(&mut self, stack: u64, addr: u64, flags: u64, exception: bool) {
+    pub fn handling(&mut self, stack: u64, addr: u64, exception: bool) {
         let stack = stack & STACK_MASK;
         let by = self.attempts.get(&stack).map(|a| a.by);
         let theirs = match by {
             Some(By::Exception) => exception,
             Some(By::Fixup) => !exception,
-            Some(By::Pin) | None => false,
+            None => false,
         };
         if !theirs {
-            // The earlier attempt was not granted, and this call is not related to it.
+            // The earlier attempt was not granted, and this call is not related to it. The kernel
+            // may be populating a page, or pinning it, which is not a reference.
             self.attempts.remove(&stack);
-            if let (Some(_), Some(mm), false) = (&self.model, self.spaces.current(0), exception) {
-                let attempt = Attempt {
-                    page: Page {
-                        mm,
-                        addr: addr & PAGE_MASK,
-                    },
-                    table: self.spaces.table(0),
-                    access: if flags & FLAG_WRITE != 0 {
-                        Access::Write
-                    } else {
-                        Access::Read
-                    },
-                    kernel: true,
-                    by: By::Pin,
-                    handled: true,
-                    met: false,
-                    refused: false,
-                };
-                self.attempts.insert(stack, attempt);
-            }
             return;
         }
         if let Some(attempt) = self.attempts.get_mut(&stack) {
@@ -545,17 +529,9 @@ impl Watch {
         if self.sealed {
             return;
         }
-        // The handler of a write fault on a member sets the accessed bit and the dirty bit, and
-        // records the store. That of another fault leaves the entry as it is
-        // (ptep_set_access_flags() in arch/x86/mm/pgtable.c).
-        let known = if a.access == Access::Write {
-            model.write_fault(a.page)
-        } else {
-            model.is_member(a.page)
-        };
-        if a.by == By::Pin {
-            return;
-        }
+        // What the handler does to a member's entry is known from changed(). It does nothing if
+        // another task was faster: then the access is a reference when it is repeated.
+        let known = model.is_member(a.page);
         self.counts.granted += 1;
         if known {
             self.counts.on_members += 1;
@@ -563,6 +539,43 @@ impl Watch {
             model.admit(a.page, a.access, a.kernel);
             self.counts.readmitted += u64::from(a.met);
         }
+    }
+
+    /// `ptep_set_access_flags(vma, addr, ptep, entry, dirty)` is entered. It stores `entry` only if
+    /// `stores`.
+    pub fn changing(&mut self, stores: bool) {
+        self.stores = stores;
+    }
+
+    /// What was entered last is about to replace `old` by `new`, the entry of a page of `mm`. The
+    /// handler of a write fault on a member does so, to set the accessed bit and the dirty bit. If
+    /// the entry was write-protected, the tracer records the store, whatever the dirty bit was.
+    pub fn changed(&mut self, mm: u64, addr: u64, old: Entry, new: Entry) {
+        let stores = std::mem::take(&mut self.stores);
+        let (true, Some(mm), false) = (stores, self.spaces.number(mm), self.sealed) else {
+            return;
+        };
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        // Another page gets a stay of its own.
+        if !old.is_accessible() || old.frame() != new.frame() {
+            return;
+        }
+        let known = if new.is_dirty() && new.is_writable() && !old.is_writable() {
+            model.write_fault(page)
+        } else if new.is_dirty() && !old.is_dirty() {
+            model.store(page)
+        } else if new.is_accessed() {
+            model.touch(page)
+        } else {
+            return;
+        };
+        self.counts.changed += u64::from(known);
     }
 
     /// An interrupt is taken before the instruction at `ip`, which may have been looked
@@ -855,8 +868,27 @@ mod tests {
 
     fn grant(w: &mut Watch, stack: u64, addr: u64, code: u64) {
         fault(stack, addr, code, CR3)(w);
-        w.handling(stack, addr, 0, true);
+        w.handling(stack, addr, true);
         w.handled(stack, 0, |_| true);
+    }
+
+    /// An entry that maps 0x7000 for reading, was looked up, and is accessible.
+    const ENTRY: u64 = 0x7025;
+    /// PTE_RW and _PAGE_DIRTY.
+    const WRITTEN: u64 = 0x42;
+
+    /// The handler changes the entry of a page in place, for a store.
+    fn change(w: &mut Watch, addr: u64, old: u64, new: u64) {
+        w.changing(true);
+        w.changed(MM, addr, Entry::new(old), Entry::new(new));
+    }
+
+    /// A write fault on a member, whose handler makes the entry writable.
+    fn upgrade(w: &mut Watch, addr: u64) {
+        fault(STACK, addr, WRITE, CR3)(w);
+        w.handling(STACK, addr, true);
+        change(w, addr, ENTRY, ENTRY | WRITTEN);
+        w.handled(STACK, 0, |_| true);
     }
 
     fn records(w: &mut Watch) -> Vec<(u64, Access, bool, bool)> {
@@ -871,7 +903,7 @@ mod tests {
     fn granted_faults_admit_in_the_order_of_the_grants() {
         let mut w = watch(16);
         fault(STACK, 0x1234, READ, CR3)(&mut w);
-        w.handling(STACK, 0x1234, 0, true);
+        w.handling(STACK, 0x1234, true);
         grant(&mut w, OTHER_STACK, 0x2000, PF_WRITE);
         w.handled(STACK, 4, |_| true);
         w.access(PC, 0x1234, 1, false);
@@ -897,7 +929,7 @@ mod tests {
         ] {
             let mut w = watch(16);
             fault(STACK, 0x1234, READ, CR3)(&mut w);
-            w.handling(STACK, 0x1234, 0, true);
+            w.handling(STACK, 0x1234, true);
             for answer in answers {
                 w.asking(STACK, 0x5000);
                 assert_eq!(w.asked(STACK + 8), Some(0x5000));
@@ -994,12 +1026,12 @@ mod tests {
         let mut w = watch(16);
         for result in [1, 2, 0x40, COMPLETED] {
             fault(STACK, 0x1000, READ, CR3)(&mut w);
-            w.handling(STACK, 0x1000, 0, true);
+            w.handling(STACK, 0x1000, true);
             w.handled(STACK, result, |_| true);
         }
         // A signal came instead, then the kernel pins a page.
         fault(STACK, 0x1000, READ, CR3)(&mut w);
-        w.handling(STACK, 0x1000, 0, false);
+        w.handling(STACK, 0x1000, false);
         w.handled(STACK, 0, |_| true);
         // A kernel address.
         grant(&mut w, STACK, KERNEL_PC, 0);
@@ -1011,7 +1043,7 @@ mod tests {
     fn a_fault_that_left_no_such_page_is_not_granted() {
         let mut w = watch(16);
         fault(STACK, 0x1234, WRITE, CR3)(&mut w);
-        w.handling(STACK, 0x1234, 0, true);
+        w.handling(STACK, 0x1234, true);
         w.handled(STACK, 0, |target| {
             assert_eq!(
                 *target,
@@ -1035,7 +1067,7 @@ mod tests {
             fault(stack, addr, READ, CR3)(&mut w);
             // Not in the handler yet.
             w.switched_out(stack, |_| panic!("nothing to ask"));
-            w.handling(stack, addr, 0, true);
+            w.handling(stack, addr, true);
             w.switched_out(stack, |target| target.addr == 0x2000);
         }
         w.handled(STACK, 0, |_| true);
@@ -1052,7 +1084,8 @@ mod tests {
             let mut w = watch(2);
             grant(&mut w, STACK, 0x1000, READ);
             fault(STACK, 0x1000, WRITE, CR3)(&mut w);
-            w.handling(STACK, 0x1000, 0, true);
+            w.handling(STACK, 0x1000, true);
+            change(&mut w, 0x1000, ENTRY, ENTRY | WRITTEN);
             for _ in 0..2 {
                 w.switched_out(STACK, |t| t.question == Question::Accessible);
             }
@@ -1087,7 +1120,7 @@ mod tests {
         let mut w = watch(1);
         grant(&mut w, STACK, 0x1000, READ);
         fault(STACK, 0x1000, WRITE, CR3)(&mut w);
-        w.handling(STACK, 0x1000, 0, true);
+        w.handling(STACK, 0x1000, true);
         w.switched_out(STACK, |_| true);
         grant(&mut w, OTHER_STACK, 0x2000, READ);
         w.switched_out(STACK, |_| true);
@@ -1102,7 +1135,7 @@ mod tests {
         let mut w = watch(16);
         fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3)(&mut w);
         for result in [RETRY, 0, 0] {
-            w.handling(STACK, 0x1000, 0, true);
+            w.handling(STACK, 0x1000, true);
             w.handled(STACK, result, |_| true);
         }
         w.fetch(0x1ffe);
@@ -1114,23 +1147,67 @@ mod tests {
     fn a_fault_on_a_member_admits_nothing_but_tells_of_a_store() {
         let mut w = watch(16);
         grant(&mut w, STACK, 0x1000, READ);
-        grant(&mut w, STACK, 0x1000, WRITE);
-        assert_eq!(w.counts.on_members, 1);
+        upgrade(&mut w, 0x1000);
+        assert_eq!((w.counts.on_members, w.counts.changed), (1, 1));
         assert_eq!(records(&mut w), [(0x1000, Access::Read, false, true)]);
     }
 
     #[test]
-    fn a_pin_for_writing_is_no_reference_but_a_store() {
-        for (flags, dirtied) in [(FLAG_WRITE, true), (0, false)] {
+    fn a_write_fault_that_changes_nothing_is_no_store() {
+        // Another thread was faster: the handler finds another entry than it had read.
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        grant(&mut w, STACK, 0x1000, WRITE);
+        assert_eq!((w.counts.on_members, w.counts.changed), (1, 0));
+        assert_eq!(records(&mut w), [(0x1000, Access::Read, false, false)]);
+    }
+
+    #[test]
+    fn only_a_change_of_a_members_own_entry_counts() {
+        for (old, new, dirtied) in [
+            (ENTRY, ENTRY | WRITTEN, true),
+            // It was writable, and not dirty.
+            (ENTRY | 0x2, ENTRY | WRITTEN, true),
+            // Forced into a mapping without the right to write: _PAGE_SAVED_DIRTY.
+            (ENTRY, ENTRY | 1 << 58, true),
+            // The same, and it was written before it was admitted: the entry shows nothing new.
+            (ENTRY | 1 << 58, ENTRY | 1 << 58, false),
+            // It becomes writable only.
+            (ENTRY, ENTRY | 0x2, false),
+            // It was disabled. It is another page's.
+            (ENTRY & !1, ENTRY | WRITTEN, false),
+            (ENTRY + 0x1000, ENTRY | WRITTEN, false),
+        ] {
             let mut w = watch(16);
             grant(&mut w, STACK, 0x1000, READ);
-            for addr in [0x1000, 0x2000] {
-                w.handling(STACK, addr, flags, false);
-                w.handled(STACK, 0, |_| true);
-            }
-            assert_eq!(w.counts.granted, 1);
+            change(&mut w, 0x1000, old, new);
+            change(&mut w, 0x2000, old, new);
+            let other = (MM + 64, Entry::new(ENTRY), Entry::new(ENTRY | WRITTEN));
+            w.changing(true);
+            w.changed(other.0, 0x1000, other.1, other.2);
             assert_eq!(records(&mut w), [(0x1000, Access::Read, false, dirtied)]);
         }
+        // A load's fault stores nothing, and what was said of a store holds once.
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        change(&mut w, 0x2000, ENTRY, ENTRY | WRITTEN);
+        w.changed(MM, 0x1000, Entry::new(ENTRY), Entry::new(ENTRY | WRITTEN));
+        w.changing(false);
+        w.changed(MM, 0x1000, Entry::new(ENTRY), Entry::new(ENTRY | WRITTEN));
+        assert_eq!(records(&mut w), [(0x1000, Access::Read, false, false)]);
+    }
+
+    #[test]
+    fn a_pin_for_writing_is_no_reference_but_a_store() {
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        for addr in [0x1000, 0x2000] {
+            w.handling(STACK, addr, false);
+            change(&mut w, addr, ENTRY, ENTRY | WRITTEN);
+            w.handled(STACK, 0, |_| panic!("nothing to ask"));
+        }
+        assert_eq!(w.counts.granted, 1);
+        assert_eq!(records(&mut w), [(0x1000, Access::Read, false, true)]);
     }
 
     #[test]
@@ -1150,7 +1227,7 @@ mod tests {
         let mut w = watch(16);
         grant(&mut w, STACK, 0x1000, READ);
         fault(STACK, 0x1000, WRITE, CR3)(&mut w);
-        w.handling(STACK, 0x1000, 0, true);
+        w.handling(STACK, 0x1000, true);
         w.closed(1, 0x1000, 2);
         w.handled(STACK, 0, |_| true);
         assert_eq!(
@@ -1225,7 +1302,7 @@ mod tests {
 
     fn grant_other(w: &mut Watch) {
         fault(STACK, 0x1000, READ, CR3 + 0x1000)(w);
-        w.handling(STACK, 0x1000, 0, true);
+        w.handling(STACK, 0x1000, true);
         w.handled(STACK, 0, |_| true);
     }
 
@@ -1253,10 +1330,10 @@ mod tests {
     fn a_fixup_is_the_kernels_reference() {
         let mut w = watch(16);
         w.fixup(STACK, MM, 0x1010, FLAG_WRITE);
-        w.handling(STACK, 0x1010, 0, false);
+        w.handling(STACK, 0x1010, false);
         w.handled(STACK, 0, |_| true);
         w.fixup(STACK, MM + 64, 0x2010, FLAG_WRITE);
-        w.handling(STACK, 0x2010, 0, false);
+        w.handling(STACK, 0x2010, false);
         w.handled(STACK, 0, |_| true);
         assert_eq!(records(&mut w), [(0x1000, Access::Write, true, true)]);
     }
@@ -1315,7 +1392,7 @@ mod tests {
         w.switching(mm);
         w.table_loaded(cr3);
         fault(STACK, addr, READ, cr3)(w);
-        w.handling(STACK, addr, 0, true);
+        w.handling(STACK, addr, true);
         w.handled(STACK, 0, |_| true);
     }
 
@@ -1438,24 +1515,20 @@ mod tests {
     #[test]
     fn each_way_to_set_the_accessed_bit_counts() {
         type Act = fn(&mut Watch);
-        let acts: [(Act, bool); 10] = [
+        let acts: [(Act, bool); 11] = [
             (|_| {}, false),
             (|w| w.access(PC, 0x2000, 1, true), false),
             (|w| w.access(PC, 0x1fff, 1, false), true),
             (|w| w.access(KERNEL_PC, 0x1000, 8, true), true),
             (|w| w.access(PC, 0xffc, 8, false), true),
             (|w| w.fetch(0x1234), true),
-            (|w| grant(w, STACK, 0x1000, WRITE), true),
+            (|w| upgrade(w, 0x1000), true),
             // Another thread has admitted the page. The handler does nothing, and the access comes
             // again, perhaps not before the page has lost its place.
             (|w| grant(w, STACK, 0x1000, READ), false),
-            (
-                |w| {
-                    w.handling(STACK, 0x1000, FLAG_WRITE, false);
-                    w.handled(STACK, 0, |_| true);
-                },
-                true,
-            ),
+            (|w| grant(w, STACK, 0x1000, WRITE), false),
+            // The kernel sets the accessed bit itself.
+            (|w| change(w, 0x1000, ENTRY & !0x20, ENTRY), true),
             (
                 |w| {
                     w.quiesced();
@@ -1484,7 +1557,7 @@ mod tests {
             assert_eq!(target.question, Question::Accessed);
             accessed.expect("no accessed bit is needed")
         });
-        w.handling(STACK, 0x2000, 0, true);
+        w.handling(STACK, 0x2000, true);
         w.handled(STACK, 0, |_| true);
     }
 

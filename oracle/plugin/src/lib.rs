@@ -19,7 +19,7 @@
 
 use guest::Guest;
 use oracle::log::Log;
-use oracle::machine::{Flush, flushes, is_return, loads_table};
+use oracle::machine::{Entry, Flush, flushes, is_return, loads_table};
 use oracle::model::{Answer, Sets, Shape};
 use oracle::replay::{C_SCOPE, L_ANSWER, L_MM_ID, Replay};
 use oracle::set::View;
@@ -85,6 +85,11 @@ enum Hook {
     Handling,
     /// Its return.
     Handled,
+    /// `ptep_set_access_flags(vma, addr, ptep, entry, dirty)`.
+    Changing,
+    /// `__vmtrace_filter_access(mm, addr, ptep, entry)`, which it calls for an entry that may be a
+    /// member's.
+    Changed,
     /// `__switch_to_asm(prev, next)`: still on the stack of the task that leaves.
     SwitchedOut,
     /// `vmtrace_rs_close(mm, addr, last, why, entry, owner)`.
@@ -183,7 +188,11 @@ const COMMON: [(&str, Hook); 24] = [
 ];
 
 /// What only the model does.
-const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
+const MODEL: [(&str, Hook); 3] = [
+    ("__switch_to_asm", Hook::SwitchedOut),
+    ("ptep_set_access_flags", Hook::Changing),
+    ("__vmtrace_filter_access", Hook::Changed),
+];
 
 /// What only a replay does.
 const REPLAY: [(&str, Hook); 13] = [
@@ -267,6 +276,7 @@ const RDX: usize = 2;
 const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
+const R8: usize = 8;
 
 /// Where the instruction's address lies in struct pt_regs.
 const REGS_IP: u64 = 16 * 8;
@@ -419,12 +429,12 @@ fn on_hook(
             return ask(guest, |ask| watch.fault(fault, ask));
         }
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
-        Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, get(RCX)? != 0),
+        Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RCX)? != 0),
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
             return ask(guest, |ask| watch.handled(stack, result, ask));
         }
-        Hook::Touching => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, true),
+        Hook::Touching => watch.handling(get(RSP)?, get(RSI)?, true),
         Hook::Touched => {
             let (stack, done) = (get(RSP)?, get(RAX)? & 0xff != 0);
             if !done {
@@ -432,6 +442,12 @@ fn on_hook(
                 return Ok(());
             }
             return ask(guest, |ask| watch.handled(stack, 0, ask));
+        }
+        Hook::Changing => watch.changing(get(R8)? as u32 != 0),
+        Hook::Changed => {
+            let old = guest.word(get(RDX)?)?;
+            let (old, new) = (Entry::new(old), Entry::new(get(RCX)?));
+            watch.changed(get(RDI)?, get(RSI)?, old, new);
         }
         Hook::SwitchedOut => {
             let stack = get(RSP)?;

@@ -131,7 +131,9 @@ pub fn on_hook(
         Hook::PteTaken => replay.pte_taken(cpu, get(RDI)?),
         Hook::PteTook => replay.pte_took(cpu, get(RAX)?),
         Hook::FlushDone => replay.flush_done(cpu),
-        Hook::SwitchedOut | Hook::Clock => return Err(format!("{hook:?} is not for a replay")),
+        Hook::SwitchedOut | Hook::Changing | Hook::Changed | Hook::Clock => {
+            return Err(format!("{hook:?} is not for a replay"));
+        }
     }
     Ok(())
 }

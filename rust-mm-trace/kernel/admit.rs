@@ -400,11 +400,14 @@ fn heal(t: Touch, note: impl FnOnce(Access)) {
 /// delays ask for this: they need a gap between the number and the lock.
 #[inline(always)]
 fn is_apart() -> bool {
-    is_broken(UNORDERED) || is_late_apart()
+    is_unordered() || is_late_apart()
 }
 
-/// Negative controls that skip the comparison of the entry.
-const UNORDERED: u32 = bindings::VMTRACE_BREAK_NOORDER | bindings::VMTRACE_BREAK_NOCOMPARE;
+/// Whether a negative control skips the comparison of the entry.
+#[inline(always)]
+fn is_unordered() -> bool {
+    is_broken(bindings::VMTRACE_BREAK_NOORDER) || is_broken(bindings::VMTRACE_BREAK_NOCOMPARE)
+}
 
 /// Admits a page whose entry is disabled and needs nothing else: the re-reference, which is nearly
 /// all that a traced program does. Preemption is disabled. With [`GO`], the page was admitted, or
@@ -485,7 +488,7 @@ fn admit_far(t: Touch) -> Answer {
     late(bindings::vmtrace_late_point_VMTRACE_LATE_RESERVED);
     // The record is of the entry that was there before the number was taken: an event about what
     // replaced it may have a greater one. See Set::admit().
-    let is_same = |pte: Pte| pte == t.pte() || is_broken(UNORDERED);
+    let is_same = |pte: Pte| pte == t.pte() || is_unordered();
     let was_same = is_same(t.entry().get());
     // SAFETY: The answer was FAR.
     unsafe { vmtrace_rs_clear_way(t) };
@@ -644,7 +647,8 @@ impl Refs {
     unsafe fn reserve<const NEAR: bool>(&self, t: Touch) -> Answer {
         // Before the number of the era, which changes while the set is sealed.
         let mode = self.mode.load(Acquire);
-        if mode & SEALED != 0 || !is_of_this_era(c!(t, a.mm_id)) {
+        let sealed = mode & SEALED != 0 && !is_broken(bindings::VMTRACE_BREAK_NOSEAL);
+        if sealed || !is_of_this_era(c!(t, a.mm_id)) {
             return refuse(OFF);
         }
         // SAFETY: The address space is the one that faults.

@@ -12,14 +12,17 @@
 
 #include "late.h"
 
-/* After those of <linux/vmtrace.h>: protections that only sets need. */
+/* After those of <linux/vmtrace.h>: what only mm/vmtrace needs. */
 enum {
-	VMTRACE_BREAK_ONESET	= 1 << 27, /* a set of its own: all join the first one */
-	VMTRACE_BREAK_NOBURY	= 1 << 28, /* the last records of a set */
-	VMTRACE_BREAK_NOBIRTH	= 1 << 29, /* checkpoints wait for what is being made */
-	VMTRACE_BREAK_NODESCRIBE = 1 << 30, /* what is copied is described before */
-	/* The last bit of vmtrace_header.debug_break. */
-	VMTRACE_BREAK_KEEPLEFT	= 1U << 31, /* what a filter leaves out is not written */
+	VMTRACE_BREAK_ONESET = 27,	/* a set of its own: all join the first one */
+	VMTRACE_BREAK_NOBURY,		/* the last records of a set */
+	VMTRACE_BREAK_NOBIRTH,		/* checkpoints wait for what is being made */
+	VMTRACE_BREAK_NODESCRIBE,	/* what is copied is described before */
+	VMTRACE_BREAK_KEEPLEFT,		/* what a filter leaves out is not written */
+	/* These share a bit of vmtrace_header.debug_break, VMTRACE_BREAK_OTHERS. */
+	VMTRACE_BREAK_NOSEAL,		/* whether the set is sealed */
+	VMTRACE_BREAK_LATE,		/* no protection: all takes long */
+	VMTRACE_BREAK_RACE,		/* no protection: a data race */
 };
 
 /*

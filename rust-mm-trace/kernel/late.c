@@ -20,7 +20,7 @@
 #include <linux/uaccess.h>
 #include <linux/vmtrace.h>
 
-#include "late.h"
+#include "internal.h"
 
 /* Never turned off again: turning it on patches the kernel. */
 struct vmtrace_late_key vmtrace_late_key = { .key = STATIC_KEY_FALSE_INIT };

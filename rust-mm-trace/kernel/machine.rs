@@ -80,7 +80,9 @@ pub(crate) fn describe(h: &mut bindings::vmtrace_header) {
     h.realtime_offset = real.wrapping_sub(h.start_time as i64);
     h.nr_cpus = nr_cpus() as u32;
     // SAFETY: Written at boot only.
-    h.debug_break = unsafe { (&raw const bindings::vmtrace_break).read() } as u32;
+    let broken = unsafe { (&raw const bindings::vmtrace_break).read() } as u64;
+    let others = u32::from(broken >> 32 != 0) << bindings::VMTRACE_BREAK_OTHERS;
+    h.debug_break = broken as u32 | others;
     // SAFETY: These two names are written at boot only.
     let (release, arch) = unsafe {
         let name = &raw const bindings::init_uts_ns.name;

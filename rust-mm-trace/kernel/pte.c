@@ -50,22 +50,52 @@ unsigned long vmtrace_break;
 #ifdef CONFIG_VMTRACE_DEBUG
 static int __init vmtrace_break_setup(char *str)
 {
-	/* In the order of VMTRACE_BREAK_*. */
-	static const char * const names[] = {
-		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
-		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
-		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
-		"late", "noclock", "noexpire", "noturns", "pmdshare",
-		"nocompare", "noseq", "norights", "nokeys", "nozap",
-		"nowriter", "race", "oneset", "nobury", "nobirth",
-		"nodescribe", "keepleft",
+	static const char * const names[BITS_PER_LONG] = {
+		[VMTRACE_BREAK_NOFLUSH] = "noflush",
+		[VMTRACE_BREAK_NOACCESS] = "noaccess",
+		[VMTRACE_BREAK_PMDMOVE] = "pmdmove",
+		[VMTRACE_BREAK_NOFILTER] = "nofilter",
+		[VMTRACE_BREAK_NOREFLUSH] = "noreflush",
+		[VMTRACE_BREAK_NOCLOSE] = "noclose",
+		[VMTRACE_BREAK_NOYOUNG] = "noyoung",
+		[VMTRACE_BREAK_NODIRTY] = "nodirty",
+		[VMTRACE_BREAK_NOUPGRADE] = "noupgrade",
+		[VMTRACE_BREAK_NOADMIT] = "noadmit",
+		[VMTRACE_BREAK_PMDLEAF] = "pmdleaf",
+		[VMTRACE_BREAK_NOATTACH] = "noattach",
+		[VMTRACE_BREAK_NOBLOCK] = "noblock",
+		[VMTRACE_BREAK_NOAGAIN] = "noagain",
+		[VMTRACE_BREAK_NOORDER] = "noorder",
+		[VMTRACE_BREAK_NOCLOCK] = "noclock",
+		[VMTRACE_BREAK_NOEXPIRE] = "noexpire",
+		[VMTRACE_BREAK_NOTURNS] = "noturns",
+		[VMTRACE_BREAK_PMDSHARE] = "pmdshare",
+		[VMTRACE_BREAK_NOCOMPARE] = "nocompare",
+		[VMTRACE_BREAK_NOSEQ] = "noseq",
+		[VMTRACE_BREAK_NORIGHTS] = "norights",
+		[VMTRACE_BREAK_NOKEYS] = "nokeys",
+		[VMTRACE_BREAK_NOZAP] = "nozap",
+		[VMTRACE_BREAK_NOWRITER] = "nowriter",
+		[VMTRACE_BREAK_NOADVISE] = "noadvise",
+		[VMTRACE_BREAK_ONESET] = "oneset",
+		[VMTRACE_BREAK_NOBURY] = "nobury",
+		[VMTRACE_BREAK_NOBIRTH] = "nobirth",
+		[VMTRACE_BREAK_NODESCRIBE] = "nodescribe",
+		[VMTRACE_BREAK_KEEPLEFT] = "keepleft",
+		[VMTRACE_BREAK_NOSEAL] = "noseal",
+		[VMTRACE_BREAK_LATE] = "late",
+		[VMTRACE_BREAK_RACE] = "race",
 	};
 	char *name;
 	int i;
 
 	while ((name = strsep(&str, ",")) != NULL) {
-		i = match_string(names, ARRAY_SIZE(names), name);
-		if (i < 0)
+		/* Some numbers have no name. match_string() ends at the first of these. */
+		for (i = 0; i < ARRAY_SIZE(names); i++) {
+			if (names[i] && !strcmp(names[i], name))
+				break;
+		}
+		if (i == ARRAY_SIZE(names))
 			pr_warn("vmtrace_break: unknown control %s\n", name);
 		else
 			vmtrace_break |= BIT(i);

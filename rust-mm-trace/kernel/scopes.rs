@@ -180,15 +180,13 @@ impl Make {
         if !self.is_one() {
             set.count_apart();
         }
-        // SAFETY: Set while booting, never changed after.
-        let breaks = unsafe { bindings::vmtrace_break };
-        if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
+        if is_broken(bindings::VMTRACE_BREAK_NOORDER) {
             set.disorder();
         }
-        if breaks & bindings::VMTRACE_BREAK_NOEXPIRE as usize != 0 {
+        if is_broken(bindings::VMTRACE_BREAK_NOEXPIRE) {
             set.keep_firsts();
         }
-        if breaks & bindings::VMTRACE_BREAK_NOTURNS as usize != 0 {
+        if is_broken(bindings::VMTRACE_BREAK_NOTURNS) {
             set.keep_seats();
         }
         let mut flows = Store::with_capacity(nr_cpus(), GFP_KERNEL)?;

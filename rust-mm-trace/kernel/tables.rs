@@ -494,7 +494,7 @@ pub(crate) fn is_broken(what: u32) -> bool {
     }
     // SAFETY: Written at boot only.
     let broken = unsafe { (&raw const bindings::vmtrace_break).read() };
-    broken & what as usize != 0
+    broken >> what & 1 != 0
 }
 
 /// Bytes of a thread's name, the last of which is zero.

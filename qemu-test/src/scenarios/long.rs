@@ -5,8 +5,14 @@ use super::{Scenario, all};
 
 /// A scenario in `make test`, and those that show the same with more time or other sets.
 const LONG: &[(&str, &[&str])] = &[
-    ("workload-64-fast", &["workload-64-smp"]),
-    ("workload-512-fast", &["workload-512-smp"]),
+    (
+        "workload-64-fast",
+        &["workload-64-smp", "workload-512-fast", "workload-512-smp"],
+    ),
+    (
+        "control-nozap",
+        &["control-noseq", "control-nowriter", "control-noadvise"],
+    ),
     (
         "programs-64-exact",
         &["programs-32-exact", "programs-512-exact"],

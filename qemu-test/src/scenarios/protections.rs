@@ -47,7 +47,7 @@ mod tests {
     const NONE: &[&str] = &["noturns", "late", "race", "keepleft"];
 
     fn names() -> Vec<&'static str> {
-        let (_, rest) = KERNEL.split_once("const names[] = {").unwrap();
+        let (_, rest) = KERNEL.split_once("const names[BITS_PER_LONG] = {").unwrap();
         let (list, _) = rest.split_once('}').unwrap();
         list.split('"').skip(1).step_by(2).collect()
     }

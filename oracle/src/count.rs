@@ -71,6 +71,8 @@ pub struct SharedLine {
     pub stores: u64,
     /// Stores by another CPU than the one that stored there before.
     pub moves: u64,
+    /// Of the stores, those to lines to which all CPUs stored that do the work.
+    pub common: u64,
 }
 
 /// What a function of the kernel ran, itself and what is inlined in it.
@@ -93,6 +95,11 @@ pub struct Report {
     pub lines: Vec<SharedLine>,
     /// Those with the most instructions first.
     pub functions: Vec<Function>,
+}
+
+/// The bit of a CPU. Those from 127 on share one.
+fn bit(cpu: usize) -> u128 {
+    1 << cpu.min(127)
 }
 
 struct Lock {
@@ -122,7 +129,8 @@ struct Line {
     addr: u64,
     by: u64,
     last: usize,
-    shared: bool,
+    /// A bit for each CPU that stored there.
+    cpus: u128,
     stores: u64,
     moves: u64,
 }
@@ -220,16 +228,29 @@ impl Counter {
             addr,
             by,
             last: cpu,
-            shared: false,
+            cpus: 0,
             stores: 0,
             moves: 0,
         });
         line.stores += 1;
+        line.cpus |= bit(cpu);
         if line.last != cpu {
             line.last = cpu;
-            line.shared = true;
             line.moves += 1;
         }
+    }
+
+    /// The CPUs that do the work: those that admit at least a tenth of what the first of them does.
+    /// Without admissions, by faults; without these, by events.
+    fn workers(&self) -> u128 {
+        let figures: [fn(&Cpu) -> u64; 3] = [|c| c.admissions, |c| c.faults, |c| c.events];
+        let most = |figure: &fn(&Cpu) -> u64| self.cpus.iter().map(figure).max().unwrap_or(0);
+        let Some(figure) = figures.into_iter().find(|figure| most(figure) > 0) else {
+            return 0;
+        };
+        let works = |(_, cpu): &(usize, &Cpu)| figure(cpu) * 10 >= most(&figure);
+        let workers = self.cpus.iter().enumerate().filter(works);
+        workers.fold(0, |all, (cpu, _)| all | bit(cpu))
     }
 
     /// What there was, with names. `ran` has the instructions of each symbol, by its place.
@@ -249,11 +270,15 @@ impl Counter {
             sum.longest = sum.longest.max(lock.instructions);
         }
         let mut lines = BTreeMap::new();
-        for line in self.lines.values().filter(|line| line.shared) {
+        let workers = self.workers();
+        for line in self.lines.values().filter(|l| l.cpus.count_ones() > 1) {
             let sum: &mut SharedLine = lines.entry(name(line.addr, line.by)).or_default();
             sum.lines += 1;
             sum.stores += line.stores;
             sum.moves += line.moves;
+            if line.cpus & workers == workers && workers.count_ones() > 1 {
+                sum.common += line.stores;
+            }
         }
         let locks = locks.into_iter().map(|(name, l)| SharedLock { name, ..l });
         let lines = lines.into_iter().map(|(name, l)| SharedLine { name, ..l });
@@ -445,6 +470,30 @@ mod tests {
         };
         assert_eq!(line.name, "line");
         assert_eq!((line.lines, line.stores, line.moves), (1, 3, 1));
+    }
+
+    #[test]
+    fn lines_of_all_workers_are_told_from_those_of_some() {
+        // CPU 2 does next to nothing, and CPU 3 nothing.
+        for (admissions, common) in [
+            ([100, 90, 9, 0], 2),
+            ([100, 90, 10, 0], 0),
+            ([100, 9, 9, 0], 0),
+        ] {
+            let mut c = Counter::new(0, 0);
+            for (cpu, n) in admissions.into_iter().enumerate() {
+                c.run(cpu, 1);
+                c.cpu().admissions = n;
+                c.cpu().faults = 100;
+            }
+            for (cpu, addr) in [(0, LINE), (1, LINE), (0, LINE + 0x1000), (3, LINE + 0x1000)] {
+                c.run(cpu, 1);
+                c.stores(addr, addr, F);
+            }
+            let r = report(c);
+            let all: u64 = r.lines.iter().map(|l| l.common).sum();
+            assert_eq!((r.lines.len(), all), (2, common), "{admissions:?}");
+        }
     }
 
     #[test]

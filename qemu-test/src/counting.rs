@@ -22,25 +22,29 @@ pub const ROUNDS: u64 = 4;
 const N: u64 = 512;
 
 /// Programs: what they are called, and arguments of `sharers`.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("one program", "processes 1"),
     ("two processes", "processes 2"),
+    (EIGHT, "processes 8"),
     ("two threads", "threads 2"),
     (MAPPERS, "mappers 2"),
 ];
+
+/// Each on a CPU of its own. The guest must have so many.
+const EIGHT: &str = "eight processes";
 
 /// Two processes that map and unmap pages, and read none: figures are for each event.
 pub const MAPPERS: &str = "two mappers";
 
 /// With a set for each process: what two processes share then.
-pub const SETS: &str = "kVMTrace, sets";
+pub const SETS: &str = "K=12, sets";
 
 /// How a program is traced.
 #[derive(Clone, Copy)]
 enum Way {
     /// By the activator, evicting up to so many pages at once.
     Activator(u32),
-    /// The same one by one, with a set for each process.
+    /// The same up to 12, with a set for each process.
     Sets,
     /// By `sharers` itself, which has this argument.
     Own(&'static str),
@@ -60,14 +64,15 @@ const TRACERS: [(&str, Way); 7] = [
 impl Way {
     /// Whether it is tried with a program. What batches save is flushes: without interrupts from
     /// other CPUs, and with them.
-    fn traces(self, program: &str) -> bool {
+    fn traces(self, program: &str, cpus: usize) -> bool {
         match self {
+            _ if program == EIGHT && cpus != 8 => false,
             Way::Activator(1) => true,
-            Way::Sets => program == "two processes",
+            Way::Sets => ["two processes", EIGHT].contains(&program),
             // Events have no batches.
             Way::Activator(12) => program != MAPPERS,
-            Way::Activator(_) => !["two processes", MAPPERS].contains(&program),
-            Way::Own(_) => program != MAPPERS,
+            Way::Activator(_) => !["two processes", EIGHT, MAPPERS].contains(&program),
+            Way::Own(_) => ![EIGHT, MAPPERS].contains(&program),
         }
     }
 }
@@ -100,6 +105,8 @@ pub struct Row {
     pub stores: f64,
     /// Of these, after another CPU's.
     pub moves: f64,
+    /// Of the stores, those to lines to which all CPUs store that admit references.
+    pub common: f64,
     /// Interrupts from other CPUs for each reference.
     pub interrupts: f64,
     /// The share of admissions that took locks of page tables one after the other.
@@ -146,6 +153,7 @@ impl Row {
             takes: each(report.locks.iter().map(|l| l.takes).sum()),
             stores: each(report.lines.iter().map(|l| l.stores).sum()),
             moves: each(report.lines.iter().map(|l| l.moves).sum()),
+            common: each(report.lines.iter().map(|l| l.common).sum()),
             interrupts: each(sum(|c| c.calls + c.wakes)),
             in_steps: each(sum(|c| c.in_steps)),
             report,
@@ -165,6 +173,13 @@ impl Row {
 const LOCK_PAGE_TABLES: [&str; 2] = ["in vmtrace_rs_touch", "in vmtrace_rs_readmit"];
 
 impl Row {
+    /// Stores for each reference to shared lines whose name contains this.
+    pub fn stores_to(&self, name: &str) -> f64 {
+        let lines = self.report.lines.iter();
+        let named = lines.filter(|l| readable(&l.name).contains(name));
+        named.map(|l| l.stores).sum::<u64>() as f64 / self.references as f64
+    }
+
     /// Locks of the tracer's Rust that CPUs share, and how often other CPUs took them for each
     /// reference than the one that took them most. Locks of page tables are left out.
     pub fn tracer_locks(&self) -> (String, f64) {
@@ -184,17 +199,17 @@ fn readable(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name))
 }
 
-fn steps(rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
+fn steps(cpus: usize, rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
     let mut list = vec![];
     for (tracer, way) in TRACERS {
-        for (program, shape) in PROGRAMS.into_iter().filter(|p| way.traces(p.0)) {
+        for (program, shape) in PROGRAMS.into_iter().filter(|p| way.traces(p.0, cpus)) {
             let plain = format!("/bin/sharers {shape} {PAGES} {rounds}");
             let line = match way {
                 Way::Activator(batch) => {
                     format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
                 }
                 Way::Sets => format!(
-                    "/bin/activator run -n {N} --batch 1 --set-per process -o /dev/trace -- {plain}"
+                    "/bin/activator run -n {N} --batch 12 --set-per process -o /dev/trace -- {plain}"
                 ),
                 Way::Own(way) => format!("{plain} {way} {N}"),
             };
@@ -228,7 +243,10 @@ fn boot(cpus: usize, rounds: u64, kernel: &str) -> Result<(Outcome, Vec<Report>)
         image: false,
         cmdline: String::new(),
         files: vec![],
-        steps: steps(rounds).into_iter().map(|(.., step)| step).collect(),
+        steps: steps(cpus, rounds)
+            .into_iter()
+            .map(|(.., step)| step)
+            .collect(),
         deadline_s: 1200,
     }
     .run_with(&[
@@ -259,7 +277,7 @@ pub fn count(cpus: &[usize], rounds: u64, kernel: &str) -> Result<Vec<Row>> {
     for &cpus in cpus {
         eprintln!("{cpus} CPUs …");
         let (out, reports) = boot(cpus, rounds, kernel)?;
-        let steps = steps(rounds);
+        let steps = steps(cpus, rounds);
         ensure!(
             reports.len() == steps.len(),
             "{} of {} programs reached their marks",
@@ -286,12 +304,13 @@ pub fn print(rows: &[Row]) {
     println!(
         "N={N}; for each reference, in rows of {MAPPERS} for each event; counted under icount. \
          Lines count if several CPUs stored to them, and locks if they did not leave them to one \
-         of them. Steps: the share of admissions that took locks of page tables one after the \
+         of them. Moves: stores after another CPU's. All: stores to lines to which all CPUs store that admit \
+         references. Steps: the share of admissions that took locks of page tables one after the \
          other. The last two columns: references while one CPU runs a million \
          instructions, of 1 CPU and at most of 64"
     );
     println!(
-        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
+        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
         "tracer",
         "program",
         "CPUs",
@@ -301,6 +320,7 @@ pub fn print(rows: &[Row]) {
         "locks",
         "stores",
         "moves",
+        "all",
         "IPIs",
         "steps",
         "1",
@@ -308,7 +328,7 @@ pub fn print(rows: &[Row]) {
     );
     for r in rows {
         println!(
-            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.3} {:>6.3} {:>6.0} {:>6.0}  {}",
+            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.2} {:>6.3} {:>6.3} {:>6.0} {:>6.0}  {}",
             r.tracer,
             r.program,
             r.cpus,
@@ -318,6 +338,7 @@ pub fn print(rows: &[Row]) {
             r.takes,
             r.stores,
             r.moves,
+            r.common,
             r.interrupts,
             r.in_steps,
             r.limit(1.0),
@@ -497,7 +518,7 @@ mod tests {
     fn each_tracer_has_a_line() {
         let rows: Vec<_> = TRACERS
             .iter()
-            .filter(|(_, way)| way.traces("two processes"))
+            .filter(|(_, way)| way.traces("two processes", 2))
             .map(|(tracer, _)| {
                 let report = Report {
                     cpus: vec![cpu(1 << 30, 4096)],
@@ -508,7 +529,11 @@ mod tests {
             .collect();
         let svg = draw(&rows);
         for (tracer, way) in TRACERS {
-            assert_eq!(svg.contains(tracer), way.traces("two processes"), "{svg}");
+            assert_eq!(
+                svg.contains(tracer),
+                way.traces("two processes", 2),
+                "{svg}"
+            );
         }
     }
 }

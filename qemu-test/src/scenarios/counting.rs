@@ -102,7 +102,22 @@ fn run(kernel: &str) -> Result<()> {
             row.longest
         );
     }
-    ensure!(one.longest > 20.0 * sets.longest, "{sets:?}");
+    ensure!(one.longest > 20.0 * sets.longest, "{:?}", sets.report.locks);
+    // To the counter, each number is one addition. With a set for each process, CPUs that admit share
+    // nothing else. (To the ring of each, kvmtraced stores from a CPU of its own.)
+    for row in [one, sets] {
+        let counter = row.stores_to("hot::NUMBERS");
+        say!(
+            "  {}: {:.2} stores to lines of both CPUs, {counter:.3} to the counter",
+            row.tracer,
+            row.common
+        );
+        // Numbers of admissions that are given up, and of events, are stores, too. If only one CPU had a turn
+        // between the marks, the counter was not shared.
+        ensure!(counter < 1.05, "{:?}", row.report.lines);
+    }
+    // On one CPU, kvmtraced takes packets from the ring of the other one.
+    ensure!(sets.common < 4.0, "{:?}", sets.report.lines);
     let name = |r: &Row| format!("{:?}", r.report.locks);
     let theirs = find(&rows, 2, "mprotect", "two processes")?;
     ensure!(theirs.longest < 10.0, "{}", name(theirs));

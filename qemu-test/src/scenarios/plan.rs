@@ -13,13 +13,10 @@ const ALONE: &[&str] = &["server-nbd"];
 /// Those of one CPU, or of CPUs in one thread of the host, that take longest. They begin first, so that
 /// what comes last of their kind is short.
 const LONGEST: &[&str] = &[
-    "counts",
     "corners-64-exact",
     "workload-64-fast",
-    "workload-512-fast",
-    "control-noseq",
+    "counts",
     "control-nozap",
-    "control-nowriter",
 ];
 
 /// How the names of others of that kind begin. They run together and before those of several CPUs: a guest

@@ -209,10 +209,27 @@ void __vmtrace_slow __vmtrace_write(unsigned int call, struct file *file,
  * Pages of a file end, for every process that maps the file. Under the inode's
  * lock, and maybe in a transaction.
  */
-void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
+static void vmtrace_truncated(struct inode *inode, loff_t length)
 {
 	if (S_ISREG(inode->i_mode))
 		vmtrace_emit_end(VMTRACE_EV_TRUNCATE, inode, length, 0);
+}
+
+void __vmtrace_slow __vmtrace_setattr_begin(unsigned int ia_valid)
+{
+	if (ia_valid & ATTR_SIZE)
+		__vmtrace_why_begin(VMTRACE_WHY_TRUNCATED);
+}
+
+void __vmtrace_slow __vmtrace_setattr_end(struct inode *inode,
+					  const struct iattr *attr,
+					  unsigned int ia_valid, int error)
+{
+	if (!(ia_valid & ATTR_SIZE))
+		return;
+	__vmtrace_why_end();
+	if (!error && vmtrace_enabled())
+		vmtrace_truncated(inode, attr->ia_size);
 }
 
 static bool vmtrace_is_hugetlbfs(const struct inode *inode)
@@ -308,7 +325,7 @@ void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
 		return;
 	/* Maybe longer than before: what is new holds nothing. */
 	if (!(mode & (FALLOC_FL_MODE_MASK | FALLOC_FL_KEEP_SIZE)))
-		__vmtrace_truncate(change->inode, i_size_read(change->inode));
+		vmtrace_truncated(change->inode, i_size_read(change->inode));
 	/* Each page that hugetlbfs drops is logged as it goes. */
 	if (vmtrace_is_hugetlbfs(change->inode))
 		return;

@@ -282,18 +282,18 @@ void __vmtrace_slow __vmtrace_move(struct mm_struct *mm,
 			     NULL, true, 0);
 }
 
-void __vmtrace_slow __vmtrace_protect(struct vm_area_struct *vma,
-				      unsigned long start, unsigned long end,
-				      unsigned long vm_flags)
+void __vmtrace_slow __vmtrace_protected(struct vm_area_struct *vma,
+					unsigned long start, unsigned long end)
 {
 	struct vmtrace_ev_range r = {
 		.start = start,
 		.end = end,
-		.arg = vmtrace_prot(vm_flags),
+		.arg = vmtrace_prot(vma->vm_flags),
 	};
 
-	if (!vmtrace_mm_traced(vma->vm_mm) ||
-	    vmtrace_stack_incomplete(vm_flags))
+	__vmtrace_why_end();
+	if (!vmtrace_enabled() || !vmtrace_mm_traced(vma->vm_mm) ||
+	    vmtrace_stack_incomplete(vma->vm_flags))
 		return;
 	vmtrace_emit(vmtrace_number(vma->vm_mm), VMTRACE_EV_PROTECT, &r, sizeof(r),
 		     NULL, true, 0);

@@ -20,7 +20,9 @@
 #include <linux/static_call.h>
 #include <linux/vmtrace.h>
 #include <linux/vmtrace_clock.h>
+#include <asm/fpu/api.h>
 #include <asm/idtentry.h>
+#include <asm/io_bitmap.h>
 #include <asm/tsc.h>
 
 #include "internal.h"
@@ -74,7 +76,7 @@ void vmtrace_clock_stop(void)
 }
 
 /* On the way back to user mode, without interrupts. */
-void vmtrace_clock_start(void)
+static void vmtrace_clock_start(void)
 {
 	if (unlikely(!READ_ONCE(vmtrace_clock_runs))) {
 		clear_thread_flag(TIF_VMTRACE_CLOCK);
@@ -85,6 +87,20 @@ void vmtrace_clock_start(void)
 	if (vmtrace_broken(VMTRACE_BREAK_NOCLOCK) && current->vmtrace_since)
 		return;
 	current->vmtrace_since = rdtsc();
+}
+
+/*
+ * What is left of arch_exit_work() for a task with an I/O bitmap or a clock. The clock is
+ * last: what comes before is the kernel's time.
+ */
+void vmtrace_exit_work(unsigned long ti_work)
+{
+	if (ti_work & _TIF_IO_BITMAP)
+		tss_update_io_bitmap();
+	if (ti_work & _TIF_NEED_FPU_LOAD)
+		switch_fpu_return();
+	if (ti_work & _TIF_VMTRACE_CLOCK)
+		vmtrace_clock_start();
 }
 
 /* Fill in the fields of a trace's header that describe the clock. */

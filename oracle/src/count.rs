@@ -71,7 +71,7 @@ pub struct SharedLine {
     pub stores: u64,
     /// Stores by another CPU than the one that stored there before.
     pub moves: u64,
-    /// Of the stores, those to lines to which all CPUs stored that do the work.
+    /// Of the stores, those to lines to which each of the CPUs stored that do the work.
     pub common: u64,
 }
 
@@ -240,8 +240,8 @@ impl Counter {
         }
     }
 
-    /// The CPUs that do the work: those that admit at least a tenth of what the first of them does.
-    /// Without admissions, by faults; without these, by events.
+    /// The CPUs that do the work: those with at least a tenth of the admissions of the CPU that has most.
+    /// Faults decide if there are no admissions, and events if there are no faults.
     fn workers(&self) -> u128 {
         let figures: [fn(&Cpu) -> u64; 3] = [|c| c.admissions, |c| c.faults, |c| c.events];
         let most = |figure: &fn(&Cpu) -> u64| self.cpus.iter().map(figure).max().unwrap_or(0);

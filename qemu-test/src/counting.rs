@@ -44,7 +44,7 @@ pub const SETS: &str = "K=12, sets";
 enum Way {
     /// By the activator, evicting up to so many pages at once.
     Activator(u32),
-    /// The same up to 12, with a set for each process.
+    /// By the activator, evicting up to 12 pages at once, with a set for each process.
     Sets,
     /// By `sharers` itself, which has this argument.
     Own(&'static str),
@@ -304,13 +304,14 @@ pub fn print(rows: &[Row]) {
     println!(
         "N={N}; for each reference, in rows of {MAPPERS} for each event; counted under icount. \
          Lines count if several CPUs stored to them, and locks if they did not leave them to one \
-         of them. Moves: stores after another CPU's. All: stores to lines to which all CPUs store that admit \
-         references. Steps: the share of admissions that took locks of page tables one after the \
+         of them. Moves: stores after another CPU's. All: stores to lines to which each CPU \
+         stores that admits references. K: pages that an eviction takes at most, 1 where there is no \
+         K; sets: each process has a set of its own. Steps: the share of admissions that took locks of page tables one after the \
          other. The last two columns: references while one CPU runs a million \
          instructions, of 1 CPU and at most of 64"
     );
     println!(
-        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
+        "{:<14} {:<15} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
         "tracer",
         "program",
         "CPUs",
@@ -328,7 +329,7 @@ pub fn print(rows: &[Row]) {
     );
     for r in rows {
         println!(
-            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.2} {:>6.3} {:>6.3} {:>6.0} {:>6.0}  {}",
+            "{:<14} {:<15} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.2} {:>6.3} {:>6.3} {:>6.0} {:>6.0}  {}",
             r.tracer,
             r.program,
             r.cpus,

@@ -210,6 +210,9 @@ enum Block {
     Read,
 }
 
+/// All of them.
+const BLOCKS: [Block; 3] = [Block::Written, Block::Idle, Block::Read];
+
 impl Block {
     fn range(self, plan: &Plan) -> (u64, u64) {
         let start = BASE + self as u64 * plan.apart * 4096;
@@ -409,7 +412,8 @@ fn steady(r: &StepResult) -> Result<(u64, u64)> {
 struct Found {
     /// Share of looks that found an access, of all of the block's bytes.
     share: f64,
-    /// Accesses and writes of regions that lie within the block and nowhere else.
+    /// Accesses and writes of regions that have pages of this block and of no other one. Between blocks nothing
+    /// is mapped, so these accesses are the block's, even if the region begins or ends beside it.
     accesses: u64,
     writes: u64,
     /// The CPUs of these.
@@ -418,7 +422,9 @@ struct Found {
     age: u32,
 }
 
-fn found(rows: &[Row], (start, end): (u64, u64)) -> Result<Found> {
+/// What was found of the block in one of these ranges.
+fn found(rows: &[Row], blocks: &[(u64, u64)], number: usize) -> Result<Found> {
+    let (start, end) = blocks[number];
     let (mut looks, mut accesses) = (0.0, 0.0);
     let mut found = Found {
         share: 0.0,
@@ -428,13 +434,15 @@ fn found(rows: &[Row], (start, end): (u64, u64)) -> Result<Found> {
         age: 0,
     };
     for r in rows.iter().map(|row| row.region) {
-        let bytes = r.end.min(end).saturating_sub(r.start.max(start)) as f64;
+        let common = |&(from, to): &(u64, u64)| r.end.min(to).saturating_sub(r.start.max(from));
+        let bytes = common(&(start, end)) as f64;
         looks += bytes * f64::from(r.looks);
         accesses += bytes * f64::from(r.accesses);
-        if bytes > 0.0 {
-            found.age = found.age.max(r.age);
+        if bytes == 0.0 {
+            continue;
         }
-        if r.start >= start && r.end <= end {
+        found.age = found.age.max(r.age);
+        if blocks.iter().filter(|block| common(block) > 0).count() == 1 {
             found.accesses += u64::from(r.accesses);
             found.writes += u64::from(r.writes);
             found.cpus |= r.cpus;
@@ -443,6 +451,10 @@ fn found(rows: &[Row], (start, end): (u64, u64)) -> Result<Found> {
     ensure!(looks > 0.0, "no look at {start:#x} to {end:#x}");
     found.share = accesses / looks;
     Ok(found)
+}
+
+fn of_block(rows: &[Row], plan: &Plan, block: Block) -> Result<Found> {
+    found(rows, &BLOCKS.map(|b| b.range(plan)), block as usize)
 }
 
 /// Numbers of regions of an address space's reports, in order.
@@ -505,7 +517,7 @@ fn judge(
 ) -> Result<()> {
     let (rows, took) = of_program(&good(path)?, plan, r)?;
     let reports = is_regular(&rows, plan, took)?;
-    let of = |block: Block| found(&rows, block.range(plan));
+    let of = |block: Block| of_block(&rows, plan, block);
     let (written, idle, read) = (of(Block::Written)?, of(Block::Idle)?, of(Block::Read)?);
     say!(
         "  {name}: {reports} reports of {:.0} regions; shares {:.3} written, {:.3} read, {:.3} idle",
@@ -643,7 +655,7 @@ fn control(kernel: &str) -> Result<()> {
     for way in WAYS {
         let (r, path) = b.seen(&out, way, "small")?;
         let (rows, _) = of_program(&rows(&path)?, &EXACT, r)?;
-        let of = |block: Block| found(&rows, block.range(&EXACT));
+        let of = |block: Block| of_block(&rows, &EXACT, block);
         let least = f64::min(of(Block::Written)?.share, of(Block::Read)?.share);
         say!("  {way}: {least:.3} of looks at a block in use find an access without flushes");
         shares.insert(way, least);
@@ -900,11 +912,19 @@ mod tests {
             row(0x7000, 0x8000, 20, 1),
         ];
         // A page with all looks, and one of four with half of them.
-        let f = found(&rows, (0x1000, 0x3000)).unwrap();
+        let blocks = [(0x1000, 0x3000), (0x5000, 0x5800), (0x8000, 0x9000)];
+        let f = found(&rows, &blocks, 0).unwrap();
         assert!((f.share - 0.75).abs() < 1e-9, "{f:?}");
-        // Only the first region lies within.
+        // The second region has a part of the next block, too.
         assert_eq!((f.accesses, f.writes, f.cpus, f.age), (20, 5, 5, 5));
-        assert!(found(&rows, (0x8000, 0x9000)).is_err());
+        assert!(found(&rows, &blocks, 2).is_err());
+    }
+
+    #[test]
+    fn a_region_that_begins_before_a_block_is_the_blocks() {
+        let rows = [row(0x7f000, 0x90000, 20, 8), row(0x90000, 0x91000, 3, 2)];
+        let f = found(&rows, &[(0x10000, 0x20000), (0x80000, 0x90000)], 1).unwrap();
+        assert_eq!((f.accesses, f.writes, f.cpus), (20, 8, 8));
     }
 
     #[test]

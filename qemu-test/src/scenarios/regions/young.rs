@@ -1,7 +1,7 @@
 //! Sampled pages whose accessed bits others clear, or look at: what they see is what they see without a trace,
 //! and no access is missed for them. Without the hooks there, both fail.
 
-use super::{Block, Boot, EXACT, Plan, Row, Run, found, of_program, rows};
+use super::{Block, Boot, EXACT, Plan, Row, Run, of_block, of_program, rows};
 use crate::machine::Outcome;
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
@@ -67,5 +67,5 @@ fn boot(name: &str, cmdline: &str, kernel: &str) -> Result<(f64, String, String)
 fn share(out: &Outcome, plan: &Plan) -> Result<f64> {
     let path = out.kept(0, "clear.vmt").context("the first run")?;
     let (rows, _): (Vec<Row>, _) = of_program(&rows(&path)?, plan, out.step("clear")?)?;
-    Ok(found(&rows, Block::Written.range(plan))?.share)
+    Ok(of_block(&rows, plan, Block::Written)?.share)
 }

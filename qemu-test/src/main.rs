@@ -43,6 +43,10 @@ struct Cli {
     /// from boot on; vmtrace_break=noflush shows what a scenario finds without that protection
     #[arg(long, global = true, value_name = "OPTIONS")]
     cmdline: Option<String>,
+    /// The model of each guest's CPU, as QEMU names it [default: for scenarios, all features except fast string
+    /// operations, which the emulator executes slowly; max for what measures, `oracle`, `shell` and `demo`]
+    #[arg(long, global = true, value_name = "MODEL")]
+    cpu: Option<String>,
     #[command(subcommand)]
     command: Cmd,
 }
@@ -279,6 +283,26 @@ fn compare_all(
     alone.and(all)
 }
 
+impl Cmd {
+    /// The CPU of guests that are for people, whose instructions and references are counted, or that prove
+    /// something at length; of the others, nothing in particular.
+    fn cpu(&self) -> Option<String> {
+        let all = matches!(
+            self,
+            Cmd::Oracle { .. }
+                | Cmd::Fidelity { .. }
+                | Cmd::Compare { .. }
+                | Cmd::Bench { .. }
+                | Cmd::Count { .. }
+                | Cmd::Same
+                | Cmd::Demo { .. }
+                | Cmd::Fixtures { .. }
+                | Cmd::Shell { .. }
+        );
+        all.then(|| machine::ALL_FEATURES.into())
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let handler = ctrlc::set_handler(|| {
@@ -291,6 +315,9 @@ fn main() -> ExitCode {
     let jobs = cli.jobs.unwrap_or_else(runner::default_jobs);
     if let Some(cmdline) = cli.cmdline {
         machine::CMDLINE.get_or_init(|| cmdline);
+    }
+    if let Some(cpu) = cli.cpu.or_else(|| cli.command.cpu()) {
+        machine::CPU.get_or_init(|| cpu);
     }
     let keep = if cli.keep { Keep::All } else { Keep::Failed };
     let result = match &cli.command {

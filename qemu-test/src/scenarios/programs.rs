@@ -2,7 +2,7 @@
 //! trace without a violation.
 
 use super::Scenario;
-use crate::machine::{Machine, Outcome, Profile, step};
+use crate::machine::{ALL_FEATURES, Machine, Outcome, Profile, step};
 use crate::postproc;
 use crate::runner::say;
 use ::postproc::testing::mend_checksums;
@@ -250,6 +250,11 @@ fn run(programs: &[&[&str]], n: &str, profile: Profile, cmdline: &str, kernel: &
             step(&format!("{name} keep"), &["/bin/keep", &slot, &file]),
         ]);
     }
+    // With fast strings, the kernel and glibc copy in other ways.
+    let cpu = match profile {
+        Profile::Smp => vec!["-cpu".into(), ALL_FEATURES.into()],
+        _ => vec![],
+    };
     let out = Machine {
         name: format!("programs-{n}-{}{cmdline}-{kernel}", profile.name()),
         kernel: kernel.into(),
@@ -260,7 +265,7 @@ fn run(programs: &[&[&str]], n: &str, profile: Profile, cmdline: &str, kernel: &
         steps,
         deadline_s: 900,
     }
-    .run()?;
+    .run_with(&cpu)?;
     let mut wrong = Vec::new();
     for (slot, argv) in programs.iter().enumerate() {
         if let Err(e) = judge(&out, argv[0], slot) {

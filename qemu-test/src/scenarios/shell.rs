@@ -4,6 +4,7 @@
 mod shown;
 
 use super::Scenario;
+use crate::machine::CPU_OF_SCENARIOS;
 use crate::runner::{CpuShare, cpus, say};
 use crate::{paths, postproc};
 use anyhow::{Context, Result, bail, ensure};
@@ -55,7 +56,15 @@ impl Shell {
     fn start(folder: &Path, kernel: &str, cmdline: &str) -> Result<Self> {
         let share = cpus(2);
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["shell", "--kernel", kernel, "--cmdline", cmdline])
+            .args([
+                "shell",
+                "--kernel",
+                kernel,
+                "--cmdline",
+                cmdline,
+                "--cpu",
+                CPU_OF_SCENARIOS,
+            ])
             .arg("--shared")
             .arg(folder)
             .stdin(Stdio::piped())

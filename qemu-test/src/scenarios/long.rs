@@ -55,6 +55,7 @@ const LONG: &[(&str, &[&str])] = &[
             "oracle-programs-64-again-sets-0",
             "oracle-programs-64-clock-sets-0",
             "oracle-programs-64-batch8-sets-0",
+            "oracle-programs-64-groups-0",
         ],
     ),
     ("oracle-sqlite3-512", &["oracle-gcc-64"]),
@@ -62,6 +63,8 @@ const LONG: &[(&str, &[&str])] = &[
     (
         "replay-threads-64",
         &[
+            "replay-threads-64-batch8",
+            "replay4-fork-storm-64-batch8",
             "replay-random-walk-1-300-4-64-clock",
             "replay4-random-walk-2-300-4-64-again",
         ],
@@ -72,10 +75,6 @@ const LONG: &[(&str, &[&str])] = &[
             "replay-resize-storm-2-64-600-48-300-512",
             "replay-resize-storm-2-64-600-48-300-64-again-batch33",
         ],
-    ),
-    (
-        "replay-threads-64-batch8",
-        &["replay4-fork-storm-64-batch8"],
     ),
     (
         "replay-fork-storm-64-sets",
@@ -90,12 +89,16 @@ const LONG: &[(&str, &[&str])] = &[
         &[
             "oracle-noflush-64-again",
             "oracle-noflush-64-sets",
+            "oracle-noflush-64-batch8",
             "oracle-noflush-512-again",
         ],
     ),
     ("replay-noflush", &["replay-noflush-64-sets"]),
     ("audit-smp", &["audit-exact"]),
     ("fidelity-sqlite3", &["fidelity-touch-loop"]),
+    ("fidelity-sets", &["fidelity-one-set"]),
+    ("fidelity-noflush", &["fidelity-sets-noflush"]),
+    ("packed-smp", &["packed"]),
     ("filter-smp", &["filter-marks"]),
     ("filter-changes", &["filter-noorder"]),
     ("races-1-6-turns", &["races-repeat"]),

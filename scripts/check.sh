@@ -19,6 +19,14 @@ for crate in $(grep -l '^autotests = false' -- */Cargo.toml | xargs -n 1 dirname
 			die "$file never runs: add \"mod $name;\" to $crate/tests/it.rs"
 	done
 done
+# What others have made is as they have made it, and its version is the same everywhere.
+vendored=postproc/src/report/vendor
+(cd $vendored/uplot && sha256sum --quiet --strict -c SHA256SUMS) || die "$vendored/uplot was changed"
+uplot=$(grep -oE 'v[0-9]+\.[0-9]+\.[0-9]+' $vendored/uplot/uPlot.iife.min.js | head -n 1)
+for file in $vendored/README.txt packaging/debian/copyright; do
+	grep -qF "uPlot ${uplot#v}" $file || die "$file does not name version ${uplot#v} of uPlot"
+done
+grep -qF "\"uPlot\", \"${uplot#v}\"" scripts/sbom.py || die "scripts/sbom.py does not name version ${uplot#v} of uPlot"
 step "$BUILD/log/fmt.log" "format" cargo fmt --all --check
 step "$BUILD/log/fmt-kernel.log" "format of the kernel's Rust" \
 	rustfmt --check --edition 2021 --config-path "$TOP/rust-mm-trace/rustfmt.toml" rust-mm-trace/kernel/vmtrace.rs

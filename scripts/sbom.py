@@ -6,7 +6,8 @@
 The crates of this workspace become one component, and each crate that they contain another one, with
 its licence and the SHA-256 of Cargo.lock. STATIC is the source packages of Debian from which the binaries
 have code: "NAME (= VERSION), ...". Crates that only work while a build goes on are
-left out. DIRECTORY gets sbom.cdx.json (CycloneDX 1.5), and THIRD-PARTY, which has the licences of all crates.
+left out. Libraries that a crate's sources contain are listed, too. DIRECTORY gets sbom.cdx.json (CycloneDX 1.5),
+and THIRD-PARTY, which has the licences of all of these.
 """
 
 import datetime
@@ -20,6 +21,8 @@ import tomllib
 
 TARGET = "x86_64-unknown-linux-gnu"
 TOP = pathlib.Path(__file__).resolve().parent.parent
+# Libraries that are no crates: what the page of a report contains. Its folder has the sums.
+VENDORED = [("postproc", "uPlot", "1.6.32", "MIT", "Leon Sorokin", "postproc/src/report/vendor/uplot")]
 LICENCES = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|UNLICENSE)", re.I)
 
 
@@ -55,7 +58,7 @@ def main(package, version, static, directory, *crates):
     foreign = sorted(crate for crate in contains if crate in sums)
     purl = {crate: "pkg:cargo/{}@{}".format(*crate) for crate in foreign}
 
-    components, third, seen = [], [], {}
+    components, third, seen, vendored = [], [], {}, []
     for name, number in foreign:
         crate = known[name, number]
         # Some old crates write a stroke for OR.
@@ -79,6 +82,19 @@ def main(package, version, static, directory, *crates):
             text = file.read_text(errors="replace")
             first = seen.setdefault(text, f"{file.relative_to(home)} of {name} {number}")
             third.append(f"--- {file.relative_to(home)}\n{text}" if first.endswith(f" of {name} {number}") else f"--- as {first}")
+    for crate, name, number, licence, author, folder in VENDORED:
+        if not any(crate == one for one, _ in contains):
+            continue
+        of = f"pkg:npm/{name.lower()}@{number}"
+        code = next(line for line in (TOP / folder / "SHA256SUMS").read_text().splitlines() if line.endswith(".js"))
+        components.append({
+            "type": "library", "bom-ref": of, "name": name, "version": number,
+            "description": "draws the charts of the report's page",
+            "hashes": [{"alg": "SHA-256", "content": code.split()[0]}],
+            "licenses": [{"expression": licence}], "purl": of,
+        })
+        vendored.append(of)
+        third.append(f"{name} {number}: {licence}\n{author}\n\n--- LICENSE\n" + (TOP / folder / "LICENSE").read_text())
     for name, number in re.findall(r"(\S+) \(= ([^)]*)\)", static):
         of = f"pkg:deb/debian/{name}@{number}?arch=source"
         components.append({"type": "library", "bom-ref": of, "name": name, "version": number, "purl": of})
@@ -97,7 +113,7 @@ def main(package, version, static, directory, *crates):
         },
         "components": components,
         "dependencies": [
-            {"ref": own, "dependsOn": sorted(purl[c] for c in direct)},
+            {"ref": own, "dependsOn": sorted(purl[c] for c in direct) + vendored},
             *({"ref": purl[c], "dependsOn": sorted(purl[d] for d in contains[c] if d in purl)} for c in foreign),
         ],
     }

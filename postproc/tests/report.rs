@@ -185,6 +185,11 @@ fn all_parts_are_there_and_well_formed() {
     let page = f.read("r/report.html");
     assert!(page.contains("The trace is good"));
     assert!(!page.contains(NASTY), "a name became markup");
+    // No figure that has files is missing in the page.
+    for svg in f.files("r", "svg") {
+        let id = svg.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(page.contains(&format!("<figure id=\"{id}\"")), "{id}");
+    }
     // A page alone is the same page.
     f.run(&["report", "t.vmtrace", "-o", "alone.html"]);
     assert_eq!(f.read("alone.html"), page);

@@ -55,7 +55,7 @@ pub fn write(
         facts: facts(c, answers),
         badges: Vec::new(),
         findings: Vec::new(),
-        sections: figures.iter().map(|figure| ("", vec![figure])).collect(),
+        figures: &figures,
         tables: [Some(runs(c)), Some(misses(c)), mappings(c)]
             .into_iter()
             .flatten()
@@ -256,6 +256,7 @@ fn figure(id: &str, chart: &LineChart, csv: String, c: &Comparison, drawn: &Draw
     Figure {
         id: id.into(),
         title: chart.title.clone(),
+        section: "",
         about: match id {
             "misses" => {
                 "The misses of each run's references in a memory of each size. Policies that have no \
@@ -353,6 +354,7 @@ fn working_sets(c: &Comparison) -> Option<Figure> {
     Some(Figure {
         id: "working-sets".into(),
         title: chart.title.clone(),
+        section: "",
         about: "The pages that were referenced within the time τ, on average over the run.".into(),
         svg: chart.draw(),
         csv,

@@ -395,6 +395,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     Figure {
         id: "fault-curve".into(),
         title: chart.title.clone(),
+        section: "",
         about:
             "The misses of the trace's references in a memory of each size, under each policy. lru \
                 and opt are computed for all sizes, the other policies for the sizes that have a \

@@ -171,7 +171,7 @@ impl ForeignSummary {
             facts,
             badges: Vec::new(),
             findings: Vec::new(),
-            sections: figures.iter().map(|figure| ("", vec![figure])).collect(),
+            figures: &figures,
             tables: Vec::new(),
             data: &String::from_utf8_lossy(&json),
         };

@@ -439,6 +439,10 @@ impl Map<'_> {
         Figure {
             id: self.id.clone(),
             title: self.title.clone(),
+            section: match self.addresses {
+                Some(()) => "Address space",
+                None => "",
+            },
             about: about.into(),
             svg: self.draw(columns, most),
             csv,

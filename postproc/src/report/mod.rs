@@ -2,7 +2,8 @@
 //!
 //! Consumers ([`Statistics`], [`heat`], [`WorkingSet`], [`Reuse`]) count in one pass, in memory
 //! that does not grow with the length of the trace. A [`Figure`] is made from their results.
-//! A new figure is a new file, and a line where [`Report`] lists the figures.
+//! A new figure is a new file, and a line where [`Report`] lists the figures: the page shows all
+//! of them, in this order.
 
 pub mod chart;
 mod classes;
@@ -44,6 +45,9 @@ pub struct Figure {
     pub id: String,
     /// The title.
     pub title: String,
+    /// Figures that follow each other and have the same section are shown one at a time. If empty,
+    /// the figure is shown by itself.
+    pub section: &'static str,
     /// How to read the picture.
     pub about: String,
     /// The picture.

@@ -173,7 +173,8 @@ pub(super) struct Page<'a> {
     pub facts: Vec<(&'static str, String)>,
     pub badges: Vec<Badge>,
     pub findings: Vec<String>,
-    pub sections: Vec<(&'static str, Vec<&'a Figure>)>,
+    /// All of these are shown, in this order.
+    pub figures: &'a [Figure],
     pub tables: Vec<Table>,
     pub data: &'a str,
 }
@@ -230,8 +231,9 @@ impl Page<'_> {
             let _ = writeln!(t, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
         }
         t.push_str("</dl></section>\n");
-        for (title, figures) in &self.sections {
-            self.section(&mut t, title, figures);
+        let same = |a: &Figure, b: &Figure| !a.section.is_empty() && a.section == b.section;
+        for figures in self.figures.chunk_by(same) {
+            self.section(&mut t, figures);
         }
         for table in &self.tables {
             table.html(&mut t);
@@ -247,11 +249,9 @@ impl Page<'_> {
         t
     }
 
-    /// Figures, of which one at a time is shown if they have a title in common.
-    fn section(&self, t: &mut String, title: &str, figures: &[&Figure]) {
-        if figures.is_empty() {
-            return;
-        }
+    /// Figures, of which one at a time is shown if they have a section in common.
+    fn section(&self, t: &mut String, figures: &[Figure]) {
+        let title = figures.first().map_or("", |figure| figure.section);
         t.push_str("<section class=\"card\">");
         if !title.is_empty() {
             let _ = write!(t, "<label class=\"choice\">{} <select>", escape(title));
@@ -347,20 +347,6 @@ impl Report {
     pub fn html(&self) -> Result<String> {
         let s = &self.summary;
         let data = to_json(s, "summary.json")?;
-        let find = |prefix: &str| -> Vec<&Figure> {
-            let of = |f: &&Figure| f.id.starts_with(prefix);
-            self.pictures.iter().filter(of).collect()
-        };
-        let sections = vec![
-            ("", find("fault-curve")),
-            ("", find("heatmap-pages")),
-            ("Address space", find("heatmap-addresses")),
-            ("", find("working-set")),
-            ("", find("reuse-distances")),
-            ("", find("misses-by-mapping")),
-            ("", find("write-backs-by-mapping")),
-            ("", find("slices")),
-        ];
         let page = Page {
             title: "kVMTrace report",
             subject: "The trace",
@@ -377,7 +363,7 @@ impl Report {
             facts: facts(s),
             badges: badges(s),
             findings: findings(s),
-            sections,
+            figures: &self.pictures,
             tables: Vec::new(),
             data: &String::from_utf8_lossy(&data),
         };

@@ -347,6 +347,7 @@ impl Bars<'_> {
         Figure {
             id: self.id.into(),
             title: self.title.into(),
+            section: "",
             about: self.about.into(),
             svg: self.draw(),
             csv,
@@ -589,6 +590,7 @@ impl Reuse {
         Figure {
             id: "slices".into(),
             title: chart.title.clone(),
+            section: "",
             about: if self.has_windows {
                 "The trace's windows side by side: equal curves mean equal behaviour.".into()
             } else {

@@ -296,6 +296,7 @@ impl WorkingSet {
         let mut figures = vec![Figure {
             id: "working-set".into(),
             title: over_time.title.clone(),
+            section: "",
             about:
                 "The pages that the programs referenced within the last time τ, for several τ. A \
                     short τ shows phases; a long τ shows how much memory the programs need."
@@ -381,6 +382,7 @@ impl WorkingSet {
         Figure {
             id: "working-set-by-window".into(),
             title: chart.title.clone(),
+            section: "",
             about: "Percentiles of the working set over the whole trace, by the length τ of the \
                     window. Only windows that lie within the trace count."
                 .into(),

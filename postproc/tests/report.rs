@@ -159,6 +159,7 @@ fn all_parts_are_there_and_well_formed() {
         "heatmap-addresses-2",
         "working-set",
         "working-set-by-window",
+        "faults",
         "reuse-distances",
         "misses-by-mapping",
         "write-backs-by-mapping",
@@ -272,6 +273,13 @@ fn figures_are_those_of_simulate_and_of_the_csv() {
         cells("heatmap-addresses-1") + cells("heatmap-addresses-2"),
         references
     );
+    let faults = data("faults");
+    let sum = |name: &str| -> u64 {
+        let counts = faults[name].as_array().unwrap();
+        counts.iter().map(|n| n.as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum("references"), references);
+    assert_eq!(sum("first_references"), curves["cold"].as_u64().unwrap());
     let slices = data("slices");
     let sum = |name: &str| -> u64 {
         let slices = slices["slices"].as_array().unwrap();

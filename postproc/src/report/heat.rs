@@ -64,9 +64,9 @@ impl PageHeat {
         }
     }
 
-    /// One reference.
+    /// One reference. Returns whether it is the first one to the page.
     #[inline]
-    pub fn reference(&mut self, moment: u64, page: u32) {
+    pub fn reference(&mut self, moment: u64, page: u32) -> bool {
         while let Some(moved) = self.line.step(moment) {
             if moved == Moved::Doubled {
                 self.rows.iter_mut().for_each(Row::double);
@@ -76,7 +76,8 @@ impl PageHeat {
         if at >= self.order.len() {
             self.order.resize((at + 1).next_power_of_two(), 0);
         }
-        if self.order[at] == 0 {
+        let first = self.order[at] == 0;
+        if first {
             self.pages += 1;
             self.order[at] = self.pages;
         }
@@ -99,6 +100,7 @@ impl PageHeat {
             self.rows.resize_with(row + 1, Row::default);
         }
         self.rows[row].count(self.line.present());
+        first
     }
 
     /// The picture; time is of `unit`.

@@ -11,6 +11,7 @@ pub mod comparison;
 pub mod comparison_page;
 mod contents;
 mod fault_curve;
+mod faults;
 mod foreign;
 pub mod heat;
 mod page;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::chart::{Unit, time_text};
 use super::fault_curve::{self, Caption, PolicyLine};
+use super::faults::Faults;
 use super::heat::{AddressHeat, PageHeat};
 use super::reuse::{self, Reuse};
 use super::summary::{Summary, bytes_text, sizes_text};
@@ -29,6 +30,7 @@ pub struct Views {
     start_ns: u64,
     virtually: bool,
     heat: PageHeat,
+    faults: Faults,
     addresses: AddressHeat,
     set: WorkingSet,
     event_ns: u64,
@@ -59,6 +61,7 @@ impl Views {
             start_ns: start,
             virtually,
             heat: PageHeat::new(start, length),
+            faults: Faults::new(start, length),
             addresses: AddressHeat::new(start, length),
             set: WorkingSet::new(start, length),
             event_ns: start,
@@ -75,7 +78,8 @@ impl Consumer for Views {
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         for (r, page) in batch.refs.iter().zip(batch.pages) {
-            self.heat.reference(r.time_ns, page.0);
+            let first = self.heat.reference(r.time_ns, page.0);
+            self.faults.reference(r.time_ns, first);
             self.set.reference(r.time_ns, page.0);
         }
         self.addresses.references(batch)?;
@@ -329,6 +333,7 @@ impl Report {
         };
         let set = &views.set;
         pictures.extend(set.figures(Unit::Nanos, page_size, Some(enabled), &subtitle));
+        pictures.push(views.faults.figure(&subtitle));
         pictures.push(reuse::histogram(lru, page_size, &subtitle));
         pictures.extend(reuse.breakdown(lru, page_size, evms, &subtitle));
         if reuse.slices().len() > 1 {

@@ -1,6 +1,6 @@
 //! Time in columns. Their number is bounded, although the end is not known.
 
-/// The largest number of columns. Once that many were reached, there are at least half as many.
+/// The largest number of columns of most figures. Once that many were reached, there are at least half as many.
 pub const COLUMNS: usize = 320;
 
 /// Cuts time into columns of equal width.
@@ -8,7 +8,7 @@ pub const COLUMNS: usize = 320;
 /// If a moment lies after the last column, columns become twice as wide, and counts by column
 /// must be added up in pairs.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub struct Timeline<const MOST: usize = COLUMNS> {
     start: u64,
     width: u64,
     /// First moment after the present column.
@@ -25,10 +25,10 @@ pub enum Moved {
     Doubled,
 }
 
-impl Timeline {
+impl<const MOST: usize> Timeline<MOST> {
     /// Begins at `start`; `length` is the expected length.
     pub fn new(start: u64, length: u64) -> Self {
-        let width = (length / COLUMNS as u64 + 1).max(1);
+        let width = (length / MOST as u64 + 1).max(1);
         Timeline {
             start,
             width,
@@ -66,7 +66,7 @@ impl Timeline {
     #[cold]
     fn advance(&mut self, moment: u64) -> Moved {
         let wanted = (moment - self.start) / self.width;
-        if wanted < COLUMNS as u64 {
+        if wanted < MOST as u64 {
             self.present = wanted as usize;
             self.until = self
                 .start
@@ -84,15 +84,15 @@ impl Timeline {
 
 /// Counts by column.
 #[derive(Clone, Debug)]
-pub struct Row(Box<[u32; COLUMNS]>);
+pub struct Row<const MOST: usize = COLUMNS>(Box<[u32; MOST]>);
 
-impl Default for Row {
+impl<const MOST: usize> Default for Row<MOST> {
     fn default() -> Self {
-        Row(Box::new([0; COLUMNS]))
+        Row(Box::new([0; MOST]))
     }
 }
 
-impl Row {
+impl<const MOST: usize> Row<MOST> {
     /// Adds one to a column.
     #[inline]
     pub fn count(&mut self, column: usize) {
@@ -102,14 +102,14 @@ impl Row {
 
     /// Follows [`Moved::Doubled`].
     pub fn double(&mut self) {
-        for i in 0..COLUMNS {
+        for i in 0..MOST {
             let pair = |j: usize| self.0.get(j).copied().unwrap_or(0);
             self.0[i] = pair(2 * i).saturating_add(pair(2 * i + 1));
         }
     }
 
     /// Adds another row's counts.
-    pub fn add(&mut self, other: &Row) {
+    pub fn add(&mut self, other: &Self) {
         for (to, from) in self.0.iter_mut().zip(other.0.iter()) {
             *to = to.saturating_add(*from);
         }
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn columns_hold_all_of_any_length() {
-        let mut line = Timeline::new(10, 0);
-        let mut row = Row::default();
+        let mut line = <Timeline>::new(10, 0);
+        let mut row = <Row>::default();
         let moments = 5 * COLUMNS as u64;
         for moment in 10..10 + moments {
             while let Some(moved) = line.step(moment) {

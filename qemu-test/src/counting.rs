@@ -409,6 +409,7 @@ pub fn draw(rows: &[Row]) -> String {
         uprights: vec![],
         levels: vec![],
         notes: vec![],
+        over_time: false,
     }
     .draw()
 }

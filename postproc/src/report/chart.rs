@@ -1,5 +1,7 @@
 //! Charts: axes, lines, and texts beside them.
 
+use serde_json::{Value, json};
+
 use super::grouped;
 use super::summary::bytes_text;
 use super::svg::{Anchor, GRID, INK, SOFT, Svg, text_width};
@@ -29,6 +31,24 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// What the page's script calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Pages(_) => "pages",
+            Unit::Nanos => "ns",
+            Unit::Share => "share",
+        }
+    }
+
+    /// Bytes of a page, if pages are counted.
+    fn page_size(self) -> Option<u64> {
+        match self {
+            Unit::Pages(size) => Some(size),
+            _ => None,
+        }
+    }
+
     /// A value in words.
     pub fn text(self, value: f64) -> String {
         match self {
@@ -220,6 +240,8 @@ pub struct LineChart {
     pub levels: Vec<Rule>,
     /// Notes below the chart, one a line.
     pub notes: Vec<String>,
+    /// x is the time of the trace. On the page, all such charts show the same time.
+    pub over_time: bool,
 }
 
 /// Width of all pictures.
@@ -279,10 +301,8 @@ impl LineChart {
             svg.text_over(&rule.name, (LEFT + 8.0, at + 15.0), 12.0, rule.color);
         }
         for (i, series) in self.series.iter().enumerate() {
-            svg.raw(&format!("<g data-series=\"{i}\">\n"));
             self.area(&mut svg, i, series, &x, &y);
             self.line(&mut svg, i, series, &x, &y);
-            svg.raw("</g>\n");
         }
         if self.series.len() > 1 {
             let names: Vec<(&str, &str, &str)> = self
@@ -299,6 +319,61 @@ impl LineChart {
         }
         notes(&mut svg, &self.notes, bottom + below + 14.0);
         svg.finish()
+    }
+
+    /// The chart as the page's script draws it: all series have the same x then, and no value where
+    /// they have no point.
+    pub fn explored(&self) -> Value {
+        let axis = |(unit, log): (Unit, bool), label: &str, range: (f64, f64)| {
+            json!({"unit": unit.name(), "page_size": unit.page_size(), "log": log, "label": label,
+                "range": [number(range.0), number(range.1)]})
+        };
+        // The ends are points, too: a browser shows all x at first.
+        let ends = [self.x_range.0, self.x_range.1];
+        let mut xs: Vec<f64> = ends.into();
+        for series in &self.series {
+            xs.extend(series.points.iter().map(|p| p.0));
+            xs.extend(series.band.iter().map(|p| p.0));
+        }
+        xs.retain(|x| (ends[0]..=ends[1]).contains(x));
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        let series: Vec<Value> = self
+            .series
+            .iter()
+            .enumerate()
+            .map(|(i, s)| {
+                let band = |of: fn(&(f64, f64, f64)) -> f64| {
+                    let points = s.band.iter().map(|p| (p.0, of(p)));
+                    (!s.band.is_empty()).then(|| aligned(&xs, points))
+                };
+                json!({"name": s.name, "color": color(i), "dashed": !dash(i).is_empty(),
+                    "steps": s.steps, "dots": s.dots, "y": aligned(&xs, s.points.iter().copied()),
+                    "low": band(|p| p.1), "high": band(|p| p.2)})
+            })
+            .collect();
+        let rules = |rules: &[Rule]| -> Vec<Value> {
+            let rule = |r: &Rule| json!([number(r.at), r.name, r.color]);
+            rules.iter().map(rule).collect()
+        };
+        let zones: Vec<Value> = self
+            .zones
+            .iter()
+            .map(|z| json!([number(z.range.0), number(z.range.1), z.fill]))
+            .collect();
+        json!({
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "notes": self.notes,
+            "over_time": self.over_time,
+            "x": axis(self.x, &self.x_label, self.x_range),
+            "y": axis(self.y, &self.y_label, self.y_range),
+            "xs": xs.iter().map(|&x| number(x)).collect::<Vec<_>>(),
+            "series": series,
+            "zones": zones,
+            "uprights": rules(&self.uprights),
+            "levels": rules(&self.levels),
+        })
     }
 
     /// The band of a line.
@@ -329,6 +404,28 @@ impl LineChart {
             }
         }
     }
+}
+
+/// A number without digits that say nothing.
+fn number(value: f64) -> Value {
+    if value == value.trunc() && value.abs() < 9e15 {
+        return json!(value as i64);
+    }
+    // Seven digits.
+    format!("{value:.6e}")
+        .parse::<f64>()
+        .map_or(Value::Null, |short| json!(short))
+}
+
+/// The values at each x, null where there is none. Of several points at one x, the last counts.
+fn aligned(xs: &[f64], points: impl Iterator<Item = (f64, f64)>) -> Vec<Value> {
+    let mut values = vec![Value::Null; xs.len()];
+    for (x, y) in points {
+        if let Ok(at) = xs.binary_search_by(|other| other.total_cmp(&x)) {
+            values[at] = number(y);
+        }
+    }
+    values
 }
 
 fn dash(i: usize) -> &'static str {
@@ -389,11 +486,9 @@ pub fn axes(svg: &mut Svg, x: &Axis, y: &Axis, x_label: &str, y_label: &str) {
 pub fn key(svg: &mut Svg, names: &[(&str, &str, &str)], x: f64, y: f64) {
     for (i, (name, color, dash)) in names.iter().enumerate() {
         let at = y + 19.0 * i as f64;
-        svg.raw(&format!("<g data-key=\"{i}\">\n"));
         svg.polyline(&[(x, at), (x + 20.0, at)], color, 4.0, dash);
         let fits = cut(name, 12.0, WIDTH - x - 30.0);
         svg.text(&fits, (x + 26.0, at + 4.0), 12.0, INK, Anchor::Start);
-        svg.raw("</g>\n");
     }
 }
 
@@ -459,6 +554,41 @@ mod tests {
         assert_eq!(Unit::Share.text(0.125), "12.5 %");
         assert_eq!(nice(0.03), 0.05);
         assert_eq!(nice(5.0), 5.0);
+    }
+
+    #[test]
+    fn a_browser_gets_all_points() {
+        let series = |points: &[(f64, f64)]| Series {
+            points: points.into(),
+            ..Series::default()
+        };
+        let chart = LineChart {
+            title: String::new(),
+            subtitle: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            x: (Unit::Count, false),
+            y: (Unit::Count, false),
+            x_range: (0.0, 4.0),
+            y_range: (0.0, 9.0),
+            series: vec![
+                series(&[(1.0, 7.0), (9.0, 1.0)]),
+                series(&[(1.0, 2.0), (2.5, 1.0 / 3.0)]),
+            ],
+            zones: Vec::new(),
+            uprights: Vec::new(),
+            levels: Vec::new(),
+            notes: Vec::new(),
+            over_time: true,
+        };
+        let explored = chart.explored();
+        assert_eq!(explored["xs"], json!([0, 1, 2.5, 4]));
+        assert_eq!(explored["series"][0]["y"], json!([null, 7, null, null]));
+        assert_eq!(
+            explored["series"][1]["y"],
+            json!([null, 2, 0.3333333, null])
+        );
+        assert_eq!(explored["series"][1]["low"], Value::Null);
     }
 
     #[test]

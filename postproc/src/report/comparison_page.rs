@@ -138,6 +138,7 @@ fn curves(c: &Comparison, drawn: &Drawn) -> Figure {
             .collect(),
     });
     let chart = LineChart {
+        over_time: false,
         title: "Misses by size of memory".into(),
         subtitle: subtitle(c),
         x_label: "size of memory: pages, bytes".into(),
@@ -215,6 +216,7 @@ fn differences(c: &Comparison, drawn: &Drawn) -> Option<Figure> {
     let x_range = x_range(drawn.sizes.iter().chain(&c.sizes).copied());
     let room = ((most - least) * 0.1).max(1.0);
     let chart = LineChart {
+        over_time: false,
         title: "Difference of misses by size of memory".into(),
         subtitle: subtitle(c),
         x_label: "size of memory: pages, bytes".into(),
@@ -266,6 +268,7 @@ fn figure(id: &str, chart: &LineChart, csv: String, c: &Comparison, drawn: &Draw
         }
         .into(),
         svg: chart.draw(),
+        explored: chart.explored(),
         csv,
         json: json!({"kind": id, "page_size": c.page_size, "columns": columns}),
     }
@@ -328,6 +331,7 @@ fn working_sets(c: &Comparison) -> Option<Figure> {
     let shortest = taus().min().unwrap_or(1) as f64;
     let longest = taus().max().unwrap_or(1) as f64;
     let chart = LineChart {
+        over_time: false,
         title: "Mean size of the working set by window".into(),
         subtitle: subtitle(c),
         x_label: "length of the window, τ".into(),
@@ -357,6 +361,7 @@ fn working_sets(c: &Comparison) -> Option<Figure> {
         section: "",
         about: "The pages that were referenced within the time τ, on average over the run.".into(),
         svg: chart.draw(),
+        explored: chart.explored(),
         csv,
         json: json!({"kind": "working-sets", "page_size": c.page_size, "runs": rows}),
     })

@@ -350,6 +350,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
         ));
     }
     let chart = LineChart {
+        over_time: false,
         title: "Misses by size of memory".into(),
         subtitle: s.subtitle(),
         x_label: "size of memory: pages, bytes".into(),
@@ -402,6 +403,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
                 dot."
                 .into(),
         svg: chart.draw(),
+        explored: chart.explored(),
         csv,
         json: json!({"kind": "fault-curve", "cold": cold, "page_size": s.page_size,
             "evms_size": s.evms_size, "sets": s.sets, "policies": lines}),

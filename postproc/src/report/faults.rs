@@ -13,6 +13,10 @@ use super::timeline::{COLUMNS, Moved, Row, Timeline};
 
 /// Columns of time. A reader may look closely: there are more of them than a picture has pixels.
 const FINE: usize = 8 * COLUMNS;
+/// Columns are not merged if there are so few of them.
+const COARSE: usize = COLUMNS / 4;
+/// Columns are merged until they have so many references, on average.
+const ENOUGH: u64 = 16;
 
 /// Counts references by time.
 pub struct Faults {
@@ -51,16 +55,43 @@ impl Faults {
         }
     }
 
+    /// The width of a column, and the counts of all columns. The last one extends to the end, and is
+    /// half as wide as the others at least: a few references in a moment are no rate.
+    fn columns(&self) -> (u64, Vec<u32>, Vec<u32>) {
+        let mut width = self.line.width();
+        let used = self.line.present() + 1;
+        let (mut all, mut first) = (self.all.clone(), self.first.clone());
+        let references: u64 = all.cells().iter().map(|&count| u64::from(count)).sum();
+        let mut columns = used;
+        while columns > COARSE && references < ENOUGH * columns as u64 {
+            all.double();
+            first.double();
+            width = width.saturating_mul(2);
+            columns = columns.div_ceil(2);
+        }
+        let cells = |row: &Row<FINE>| row.cells()[..columns].to_vec();
+        let (mut all, mut first) = (cells(&all), cells(&first));
+        let last = self.newest.saturating_sub(self.start) + 1 - (columns as u64 - 1) * width;
+        if columns > 1 && last < width / 2 {
+            for counts in [&mut all, &mut first] {
+                if let (Some(rest), Some(to)) = (counts.pop(), counts.last_mut()) {
+                    *to = to.saturating_add(rest);
+                }
+            }
+        }
+        (width, all, first)
+    }
+
     /// The picture. Time is in nanoseconds.
     pub fn figure(&self, subtitle: &str) -> Figure {
-        let width = self.line.width();
-        let columns = self.line.present() + 1;
+        let (width, all, first) = self.columns();
         let length = self.newest.saturating_sub(self.start).max(1);
-        let (all, first) = (&self.all.cells()[..columns], &self.first.cells()[..columns]);
         let begin = |column: usize| column as u64 * width;
-        // The last column may not be full.
         let seconds = |column: usize| {
-            let end = begin(column + 1).min(length + 1);
+            let end = match column + 1 == all.len() {
+                true => length + 1,
+                false => begin(column + 1),
+            };
             end.saturating_sub(begin(column)).max(1) as f64 / 1e9
         };
         let points = |counts: &[u32]| -> Vec<(f64, f64)> {
@@ -72,7 +103,7 @@ impl Faults {
             points.extend(points.last().map(|last| (length as f64, last.1)));
             points
         };
-        let series: Vec<Series> = [("all", all), ("first references", first)]
+        let series: Vec<Series> = [("all", &all), ("first references", &first)]
             .into_iter()
             .map(|(name, counts)| Series {
                 name: name.into(),
@@ -86,6 +117,7 @@ impl Faults {
             .flat_map(|s| &s.points)
             .fold(1.0f64, |most, p| most.max(p.1));
         let chart = LineChart {
+            over_time: true,
             title: "Faults a second".into(),
             subtitle: subtitle.into(),
             x_label: "time since the trace began, t".into(),
@@ -99,12 +131,12 @@ impl Faults {
             uprights: Vec::new(),
             levels: Vec::new(),
             notes: vec![format!(
-                "Each value is a mean over {}. At that scale, no peak is lost.",
+                "Each value is a mean over {}.",
                 Unit::Nanos.text(width as f64)
             )],
         };
         let mut csv = String::from("t,references,first_references\n");
-        for (column, (all, first)) in all.iter().zip(first).enumerate() {
+        for (column, (all, first)) in all.iter().zip(&first).enumerate() {
             // Writing to a string cannot fail.
             let _ = writeln!(csv, "{},{all},{first}", begin(column));
         }
@@ -112,11 +144,12 @@ impl Faults {
             id: "faults".into(),
             title: chart.title.clone(),
             section: "",
-            about: "Each reference in the trace is a page fault that the tracer has caused. The first \
-                    reference to a page would be a fault without a tracer, too. Where there are many \
-                    others, the programs use more pages at a time than the set holds, and are slow."
+            about: "Each reference in the trace is a page fault. Without the tracer, only first references \
+                    would be page faults, or fewer. Where there are many others, the programs use more \
+                    pages at a time than the set holds, and the tracer makes them slow."
                 .into(),
             svg: chart.draw(),
+            explored: chart.explored(),
             csv,
             json: json!({"kind": "faults", "column_width": width, "length": length,
                 "references": all, "first_references": first}),
@@ -142,24 +175,33 @@ mod tests {
             counts.iter().filter_map(|n| n.as_u64()).collect()
         };
         let all = counts("references");
-        assert!(all.len() <= FINE && all.len() > FINE / 2, "{}", all.len());
+        assert!(all.len() <= FINE && all.len() > FINE / 4, "{}", all.len());
         assert_eq!(all.iter().sum::<u64>(), moments);
         let width = json["column_width"].as_u64().expect("a number");
         assert!(all[..all.len() - 1].iter().all(|&n| n == width));
         assert_eq!(counts("first_references").iter().sum::<u64>(), moments / 4);
     }
 
+    /// A column is 11 ns wide, and there are few references.
     #[test]
-    fn the_last_column_has_its_own_length() {
-        let mut faults = Faults::new(0, 10 * FINE as u64);
-        // A column is 11 ns wide.
-        for moment in [0, 1, 2, 11, 12] {
-            faults.reference(moment, false);
+    fn a_short_rest_is_no_column() {
+        let csv = |moments: &[u64]| {
+            let mut faults = Faults::new(0, 10 * FINE as u64);
+            for &moment in moments {
+                faults.reference(moment, false);
+            }
+            faults.figure("").csv
+        };
+        let head = "t,references,first_references\n";
+        assert_eq!(csv(&[0, 1, 2, 11, 12]), format!("{head}0,5,0\n"));
+        assert_eq!(csv(&[0, 1, 2, 11, 19]), format!("{head}0,3,0\n11,2,0\n"));
+        // One reference in each of many columns would be noise.
+        let mut each = Faults::new(0, 10 * FINE as u64);
+        for column in 0..FINE as u64 {
+            each.reference(column * 11, false);
         }
-        let csv = faults.figure("").csv;
-        assert_eq!(csv, "t,references,first_references\n0,3,0\n11,2,0\n");
-        let svg = faults.figure("").svg;
-        // 3 in 11 ns, and 2 in 2 ns.
-        assert!(svg.contains(">1 G<"), "{svg}");
+        let json = each.figure("").json;
+        assert_eq!(json["column_width"], 11 * 16);
+        assert_eq!(json["references"].as_array().map(Vec::len), Some(FINE / 16));
     }
 }

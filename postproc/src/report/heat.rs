@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use rustc_hash::FxHashMap;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Figure;
 use super::chart::{Axis, LEFT, Unit, WIDTH, count_text, cut, heading, notes, time_text};
-use super::svg::{Anchor, GRID, INK, SOFT, Svg, px};
+use super::embed;
+use super::pixels::Pixels;
+use super::svg::{Anchor, GRID, INK, SOFT, Svg};
 use super::timeline::{Moved, Row, Timeline};
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
@@ -447,6 +449,7 @@ impl Map<'_> {
             },
             about: about.into(),
             svg: self.draw(columns, most),
+            explored: self.explored(columns, most),
             csv,
             json: json!({
                 "kind": "heatmap",
@@ -456,11 +459,39 @@ impl Map<'_> {
                 "start": self.start,
                 "rows_are": if self.addresses.is_some() { "addresses" } else { "pages" },
                 "pages_in_a_row": self.block,
-                "plot": [LEFT, TOP, self.right() - LEFT, HIGH],
                 "rows": rows,
                 "cells": cells,
             }),
         }
+    }
+
+    /// What the page's script draws. The cells are packed, from the first row on: a row has a count
+    /// for each column.
+    fn explored(&self, columns: usize, most: u32) -> Value {
+        let cells = self.rows.iter().map(|row| &row.counts.cells()[..columns]);
+        let counts = cells.flatten().copied();
+        json!({
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "notes": [self.note()],
+            "over_time": true,
+            "colors": LEVELS,
+            "most": most,
+            "packed": embed::base64(&embed::pack(counts)),
+        })
+    }
+
+    /// How large a cell is.
+    fn note(&self) -> String {
+        let width = match self.unit {
+            Unit::Nanos => time_text(self.line.width() as f64),
+            _ => format!("{} references", count_text(self.line.width() as f64)),
+        };
+        let pages = match self.block {
+            1 => "1 page".into(),
+            n => format!("{} pages", super::grouped(n)),
+        };
+        format!("A cell is {width} wide and {pages} high.")
     }
 
     fn right(&self) -> f64 {
@@ -472,39 +503,17 @@ impl Map<'_> {
         let mut svg = Svg::new(WIDTH, bottom + 92.0, &self.title);
         heading(&mut svg, &self.title, &self.subtitle);
         let rows = self.rows.len().max(1);
-        let (w, h) = ((right - LEFT) / columns as f64, HIGH / rows as f64);
-        // A row's middle; rows go upwards.
-        let middle = |row: f64| bottom - (row + 0.5) * h;
-        let mut paths = vec![String::new(); LEVELS.len()];
+        let h = HIGH / rows as f64;
+        let mut image = Pixels::new(columns, rows);
         for (i, row) in self.rows.iter().enumerate() {
-            let cells = &row.counts.cells()[..columns];
-            let mut at = 0;
-            while at < columns {
-                let count = cells[at];
-                let same =
-                    |c: &u32| (*c == 0) == (count == 0) && level(*c, most) == level(count, most);
-                let run = cells[at..].iter().take_while(|c| same(c)).count();
+            for (column, &count) in row.counts.cells()[..columns].iter().enumerate() {
                 if count > 0 {
-                    let _ = write!(
-                        paths[level(count, most)],
-                        "M{} {}h{}",
-                        px(LEFT + at as f64 * w),
-                        px(middle(i as f64)),
-                        // Neighbours overlap, so that the background does not show between them.
-                        px(run as f64 * w + 0.1)
-                    );
+                    // Rows go upwards.
+                    image.set(column, rows - 1 - i, level(count, most) as u8 + 1);
                 }
-                at += run;
             }
         }
-        svg.raw("<g fill=\"none\">\n");
-        for (path, stroke) in paths.iter().zip(LEVELS).filter(|(p, _)| !p.is_empty()) {
-            svg.raw(&format!(
-                "<path d=\"{path}\" stroke=\"{stroke}\" stroke-width=\"{:.2}\"/>\n",
-                h + 0.1
-            ));
-        }
-        svg.raw("</g>\n");
+        svg.image((LEFT, TOP), (right - LEFT, HIGH), &image.address(&LEVELS));
         for (a, b) in [((LEFT, TOP), (right, TOP)), ((right, TOP), (right, bottom))] {
             svg.line(a, b, GRID, false);
         }
@@ -543,19 +552,7 @@ impl Map<'_> {
             None => self.numbers(&mut svg, rows),
         }
         self.scale(&mut svg, most, bottom + 56.0);
-        let width = match self.unit {
-            Unit::Nanos => time_text(self.line.width() as f64),
-            _ => format!("{} references", count_text(self.line.width() as f64)),
-        };
-        let pages = match self.block {
-            1 => "1 page".into(),
-            n => format!("{} pages", super::grouped(n)),
-        };
-        notes(
-            &mut svg,
-            &[format!("A cell is {width} wide and {pages} high.")],
-            bottom + 84.0,
-        );
+        notes(&mut svg, &[self.note()], bottom + 84.0);
         svg.finish()
     }
 
@@ -657,6 +654,7 @@ impl Map<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::timeline::COLUMNS;
     use super::*;
 
     fn total(rows: &[Row]) -> u64 {
@@ -685,6 +683,28 @@ mod tests {
             majority.vote(name, 1);
         }
         assert_eq!(majority.name, b);
+    }
+
+    /// Of any trace: here, each cell has more references than a program makes in days.
+    #[test]
+    fn the_data_of_a_map_have_a_bound() {
+        let mut heat = PageHeat::new(0, 100);
+        heat.rows.resize_with(ROWS, Row::default);
+        for column in 0..COLUMNS {
+            for (i, row) in heat.rows.iter_mut().enumerate() {
+                row.set(
+                    column,
+                    (1 << 26) - ((column * 31 + i * 17) % 50_000_000) as u32,
+                );
+            }
+        }
+        let width = heat.line.width();
+        while heat.line.step(width * COLUMNS as u64 - 1).is_some() {}
+        assert_eq!(heat.line.present(), COLUMNS - 1);
+        let figure = heat.figure(Unit::Nanos, 0, "");
+        let explored = figure.explored.to_string().len();
+        assert!((400_000..480_000).contains(&explored), "{explored}");
+        assert!(figure.svg.len() < 120_000, "{}", figure.svg.len());
     }
 
     #[test]

@@ -10,11 +10,13 @@ mod classes;
 pub mod comparison;
 pub mod comparison_page;
 mod contents;
+mod embed;
 mod fault_curve;
 mod faults;
 mod foreign;
 pub mod heat;
 mod page;
+mod pixels;
 mod policies;
 mod reuse;
 mod statistics;
@@ -53,6 +55,9 @@ pub struct Figure {
     pub about: String,
     /// The picture.
     pub svg: String,
+    /// The same picture for a reader who has a browser, which draws it anew for the part that is looked
+    /// at: [`chart::LineChart::explored`], [`heat`], or null if there is none.
+    pub explored: serde_json::Value,
     /// The data as a table.
     pub csv: String,
     /// All of the data.

@@ -1,11 +1,6 @@
 'use strict';
 (() => {
   document.documentElement.classList.add('js');
-  const grouped = n => n.toLocaleString('en-US');
-  const time = ns => {
-    const [by, unit] = ns >= 1e9 ? [1e9, 's'] : ns >= 1e6 ? [1e6, 'ms'] : ns >= 1e3 ? [1e3, 'µs'] : [1, 'ns'];
-    return +(ns / by).toPrecision(4) + ' ' + unit;
-  };
 
   // Which of several pictures is shown.
   for (const select of document.querySelectorAll('.choice select')) {
@@ -24,7 +19,32 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
   const quoted = text => /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
-  // A heatmap's cells are there once, not as CSV, too.
+  // A heatmap's cells are there once, and packed: postproc/src/report/embed.rs says how.
+  const unpacked = (text, columns, rows) => {
+    const bytes = atob(text);
+    const counts = new Float64Array(columns * rows);
+    for (let at = 0, i = 0; i < bytes.length;) {
+      let number = 0, scale = 1, byte;
+      do {
+        byte = bytes.charCodeAt(i++);
+        number += (byte & 0x7f) * scale;
+        scale *= 128;
+      } while (byte & 0x80);
+      if (number % 2) at += (number - 1) / 2;
+      else counts[at++] = number / 2;
+    }
+    return counts;
+  };
+  // For each row, columns and counts in turn.
+  const pairs = (counts, columns, rows) => Array.from({ length: rows }, (_, row) => {
+    const cells = [];
+    for (let column = 0; column < columns; column++) {
+      const count = counts[row * columns + column];
+      if (count) cells.push(column, count);
+    }
+    return cells;
+  });
+  const figures = new Map();
   const heatmapCsv = data => {
     const addresses = data.rows_are === 'addresses';
     const number = n => addresses ? '0x' + n.toString(16) : n;
@@ -38,7 +58,20 @@
     return lines.join('\n') + '\n';
   };
   for (const figure of document.querySelectorAll('figure')) {
-    const data = JSON.parse(figure.querySelector('[data-json]').textContent);
+    const part = name => JSON.parse(figure.querySelector(`[data-${name}]`)?.textContent ?? 'null');
+    const data = part('json');
+    const explored = part('explored');
+    if (explored?.packed != null) {
+      const rows = data.rows.length;
+      // Most are not looked at.
+      let counts = null;
+      Object.defineProperty(explored, 'counts', {
+        get: () => (counts ??= unpacked(explored.packed, data.columns, rows)),
+      });
+      // Only who saves it needs this form.
+      Object.defineProperty(data, 'cells', { enumerable: true, get: () => pairs(explored.counts, data.columns, rows) });
+    }
+    figures.set(figure.id, { figure, data, explored });
     const table = figure.querySelector('[data-csv]');
     const csv = () => table ? table.textContent.replaceAll('\\u003c', '<') : heatmapCsv(data);
     const kinds = [
@@ -54,53 +87,8 @@
       button.addEventListener('click', () => save(figure.id + '.' + name.toLowerCase(), type, text()));
       figure.querySelector('.save').append(button);
     }
-
-    // Lines are put on and off by their names.
-    for (const key of figure.querySelectorAll('[data-key]')) {
-      const line = figure.querySelector(`[data-series="${key.dataset.key}"]`);
-      if (line) key.addEventListener('click', () => {
-        key.classList.toggle('off', line.classList.toggle('off'));
-      });
-    }
-
-    // What a cell of a heatmap is.
-    if (data.kind !== 'heatmap') continue;
-    const cells = new Map();
-    data.cells.forEach((row, at) => {
-      for (let i = 0; i < row.length; i += 2) cells.set(at * data.columns + row[i], row[i + 1]);
-    });
-    const [left, top, width, height] = data.plot;
-    const svg = figure.querySelector('svg');
-    const tip = document.createElement('div');
-    tip.className = 'tip';
-    tip.hidden = true;
-    figure.append(tip);
-    svg.addEventListener('pointermove', event => {
-      const box = svg.getBoundingClientRect();
-      const scale = svg.viewBox.baseVal.width / box.width;
-      const x = ((event.clientX - box.left) * scale - left) / width;
-      const y = 1 - ((event.clientY - box.top) * scale - top) / height;
-      tip.hidden = !(x >= 0 && x < 1 && y >= 0 && y < 1 && data.rows.length > 0);
-      if (tip.hidden) return;
-      const column = Math.floor(x * data.columns);
-      const row = Math.floor(y * data.rows.length);
-      const [from, to, name] = data.rows[row];
-      const moment = column * data.column_width;
-      const addresses = data.rows_are === 'addresses';
-      tip.textContent = [
-        data.time_unit === 'ns' ? time(moment) : 'after ' + grouped(moment) + ' references',
-        addresses ? '0x' + from.toString(16) + ' – 0x' + to.toString(16)
-          : 'pages ' + grouped(from) + ' – ' + grouped(to - 1),
-        name,
-        grouped(cells.get(row * data.columns + column) || 0) + ' references',
-      ].filter(Boolean).join('\n');
-      const figureBox = figure.getBoundingClientRect();
-      const at = event.clientX - figureBox.left;
-      tip.style.left = (at > figureBox.width - 260 ? at - 250 : at + 14) + 'px';
-      tip.style.top = (event.clientY - figureBox.top + 14) + 'px';
-    });
-    svg.addEventListener('pointerleave', () => { tip.hidden = true; });
   }
+  window.kvmtrace = { figures, charts: new Map() };
 
   // Tables are sorted by what is clicked on.
   for (const head of document.querySelectorAll('th')) {

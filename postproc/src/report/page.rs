@@ -25,6 +25,12 @@ use crate::virtual_time;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
+/// The library that draws what is explored, its style, its licence, and what uses it.
+const UPLOT: &str = include_str!("vendor/uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("vendor/uplot/uPlot.min.css");
+const UPLOT_LICENCE: &str = include_str!("vendor/uplot/LICENSE");
+const EXPLORE: &str = include_str!("explore.js");
+
 /// The data of the page about references by time, page and address.
 pub struct Views {
     start_ns: u64,
@@ -194,7 +200,8 @@ impl Page<'_> {
              <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
              'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<header><h1>{}</h1>",
+             <title>{}</title>\n<style>\n{UPLOT_STYLE}\n{STYLE}</style></head>\n<body>\n\
+             <header><h1>{}</h1>",
             escape(self.title),
             escape(self.title)
         );
@@ -246,8 +253,9 @@ impl Page<'_> {
         t.push_str(&in_script(self.data));
         let _ = write!(
             t,
-            "</script>\n<footer>Made by postproc {} of kVMTrace.</footer>\n<script>\n{SCRIPT}</script>\n\
-             </body></html>\n",
+            "</script>\n<footer>Made by postproc {} of kVMTrace.</footer>\n\
+             <script>\n/* uPlot:\n{UPLOT_LICENCE}\n*/\n{UPLOT}</script>\n\
+             <script>\n{SCRIPT}</script>\n<script>\n{EXPLORE}</script>\n</body></html>\n",
             env!("CARGO_PKG_VERSION")
         );
         t
@@ -283,15 +291,22 @@ impl Page<'_> {
                 figure.svg,
                 escape(&figure.about)
             );
-            let _ = writeln!(
-                t,
-                "<script type=\"application/json\" data-json>{}</script>",
-                in_script(&figure.json.to_string())
-            );
-            // The page computes a heatmap's CSV from the data.
-            if figure.json["kind"] != "heatmap" {
+            let mut data = Cow::Borrowed(&figure.json);
+            if figure.json["kind"] == "heatmap" {
+                // The page's script computes a heatmap's cells from the packed ones, and its CSV.
+                data.to_mut()["cells"] = serde_json::Value::Null;
+            } else {
                 let csv = in_script(&figure.csv);
                 let _ = writeln!(t, "<script type=\"text/csv\" data-csv>{csv}</script>");
+            }
+            for (name, json) in [("json", &*data), ("explored", &figure.explored)] {
+                if !json.is_null() {
+                    let json = in_script(&json.to_string());
+                    let _ = writeln!(
+                        t,
+                        "<script type=\"application/json\" data-{name}>{json}</script>"
+                    );
+                }
             }
             t.push_str("</figure>\n");
         }

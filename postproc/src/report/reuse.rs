@@ -350,6 +350,7 @@ impl Bars<'_> {
             section: "",
             about: self.about.into(),
             svg: self.draw(),
+            explored: serde_json::Value::Null,
             csv,
             json: json!({"kind": "bars", "size_pages": sizes, "parts": parts}),
         }
@@ -570,6 +571,7 @@ impl Reuse {
             });
         }
         let chart = LineChart {
+            over_time: false,
             title: format!("LRU misses {word} by {word}"),
             subtitle: subtitle.into(),
             x_label: "size of memory: pages, bytes".into(),
@@ -597,6 +599,7 @@ impl Reuse {
                 "Slices of equal time side by side: differences show phases of the program.".into()
             },
             svg: chart.draw(),
+            explored: chart.explored(),
             csv,
             json: json!({"kind": "slices", "windows": self.has_windows, "slices": self.slices}),
         }

@@ -108,6 +108,19 @@ impl Svg {
         }
     }
 
+    /// An image that fills a box; each pixel becomes a box of one colour.
+    pub fn image(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), address: &str) {
+        let _ = writeln!(
+            self.text,
+            "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"none\" \
+             image-rendering=\"pixelated\" href=\"{address}\"/>",
+            px(x),
+            px(y),
+            px(w),
+            px(h)
+        );
+    }
+
     /// A straight line.
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str, dashed: bool) {
         let _ = writeln!(

@@ -100,6 +100,12 @@ impl<const MOST: usize> Row<MOST> {
         *cell = cell.saturating_add(1);
     }
 
+    /// Gives a column a count.
+    #[cfg(test)]
+    pub fn set(&mut self, column: usize, count: u32) {
+        self.0[column] = count;
+    }
+
     /// Follows [`Moved::Doubled`].
     pub fn double(&mut self) {
         for i in 0..MOST {

@@ -256,6 +256,7 @@ impl WorkingSet {
             .flat_map(|s| &s.points)
             .fold(1.0f64, |most, p| most.max(p.1));
         let over_time = LineChart {
+            over_time: true,
             title: "Working set over time, W(t, τ)".into(),
             subtitle: subtitle.into(),
             x_label: match unit {
@@ -302,6 +303,7 @@ impl WorkingSet {
                     short τ shows phases; a long τ shows how much memory the programs need."
                     .into(),
             svg: over_time.draw(),
+            explored: over_time.explored(),
             csv,
             json: json!({"kind": "working-set", "page_size": page_size, "tau": taus, "samples": rows}),
         }];
@@ -350,6 +352,7 @@ impl WorkingSet {
         let highest = lines[3].iter().fold(1.0f64, |most, p| most.max(p.1));
         let lowest = lines[1].iter().fold(highest, |least, p| least.min(p.1));
         let chart = LineChart {
+            over_time: false,
             title: "Size of the working set by window, s(τ)".into(),
             subtitle: subtitle.into(),
             x_label: match unit {
@@ -387,6 +390,7 @@ impl WorkingSet {
                     window. Only windows that lie within the trace count."
                 .into(),
             svg: chart.draw(),
+            explored: chart.explored(),
             csv,
             json: json!({"kind": "working-set-by-window", "rows": rows}),
         }

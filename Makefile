@@ -122,6 +122,9 @@ wheel: setup ## build the Python package kvmtrace in build/wheel
 python-test: setup ## test the Python package in an environment of its own, against postproc
 	@scripts/python-test.sh
 
+browser-test: setup ## explore pages of reports in a browser: zoom, cursors, values, sizes, time to draw
+	@scripts/browser-test.sh
+
 fleet: setup ## run the jobs over 1,000 traces on a local cluster of Spark; TRACES=N for another number
 	@scripts/fleet.sh
 
@@ -161,5 +164,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
 .DEFAULT_GOAL := help

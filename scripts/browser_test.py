@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Explores pages of reports in a browser, and compares what it shows with the pages' data.
+
+    browser_test.py SCREENSHOTS PAGE...
+
+Uses the DevTools protocol over a pipe. Exits with 1 if something is wrong.
+"""
+
+import base64
+import fcntl
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+BROWSER = "chromium-headless-shell"
+# A page is drawn this soon, in seconds. KVMTRACE_SOON is another limit, for machines that do much else.
+SOON = float(os.environ.get("KVMTRACE_SOON", "2"))
+# A page has at most so many bytes.
+SIZE = 5_000_000
+
+
+class Browser:
+    """A browser with one page."""
+
+    def __init__(self, profile):
+        read, to = os.pipe()
+        self.answers, back = os.pipe()
+        # The browser's ends become 3 and 4, and must not be one of them before.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, back)]
+        self.process = subprocess.Popen(
+            ["bash", "-c", 'exec "${@:3}" 3<&"$1" 4>&"$2"', "bash", *map(str, ends),
+             BROWSER, "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}",
+             "--window-size=1120,900"],
+            pass_fds=ends, stderr=subprocess.DEVNULL)
+        for end in (read, back, *ends):
+            os.close(end)
+        self.commands, self.rest, self.numbers, self.events = to, b"", itertools.count(1), []
+        self.session = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def message(self):
+        """The next message of the browser."""
+        while b"\0" not in self.rest:
+            more = os.read(self.answers, 1 << 20)
+            if not more:
+                raise SystemExit("the browser has ended")
+            self.rest += more
+        text, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(text)
+
+    def call(self, method, **parameters):
+        """What the browser answers to a command. Events that come meanwhile are kept."""
+        number = next(self.numbers)
+        command = {"id": number, "method": method, "params": parameters}
+        if self.session:
+            command["sessionId"] = self.session
+        os.write(self.commands, json.dumps(command).encode() + b"\0")
+        while (answer := self.message()).get("id") != number:
+            self.events.append(answer)
+        if "error" in answer:
+            raise SystemExit(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def value(self, expression):
+        """The value of an expression of the page, which may be a promise."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise SystemExit(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def open(self, page):
+        """Goes to a page. Returns the seconds from then until its pictures are drawn."""
+        self.events.clear()
+        begun = time.monotonic()
+        self.call("Page.navigate", url=page.resolve().as_uri())
+        while not self.value("globalThis.kvmtrace?.drawn ?? 0"):
+            if time.monotonic() - begun > 60:
+                raise SystemExit(f"{page}: not drawn; {self.complaints()}")
+            time.sleep(0.01)
+        return time.monotonic() - begun
+
+    def complaints(self):
+        """What the browser had to say about the page."""
+        kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
+        return [event for event in self.events if event.get("method") in kinds]
+
+    def mouse(self, kind, x, y, **more):
+        """Moves or presses the mouse."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def drag(self, start, end):
+        """Drags from one point to another."""
+        pressed = {"button": "left", "buttons": 1, "clickCount": 1}
+        self.mouse("mouseMoved", *start)
+        self.mouse("mousePressed", *start, **pressed)
+        for step in range(1, 6):
+            self.mouse("mouseMoved", *(a + (b - a) * step / 5 for a, b in zip(start, end)), button="left", buttons=1)
+        self.mouse("mouseReleased", *end, **pressed)
+        self.settle()
+
+    def double_click(self, x, y):
+        """Clicks twice."""
+        for count in (1, 2):
+            self.mouse("mousePressed", x, y, button="left", clickCount=count)
+            self.mouse("mouseReleased", x, y, button="left", clickCount=count)
+        self.settle()
+
+    def key(self, key):
+        """Presses a key."""
+        text = {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        self.settle()
+
+    def settle(self):
+        """Waits until what was asked for is drawn."""
+        self.value("new Promise(done => setTimeout(() => requestAnimationFrame(() => done(0)), 30))")
+
+    def screenshot(self, path):
+        """Writes the whole page as an image."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        image = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(image))
+
+
+class Page:
+    """A page in a browser, and what is wrong with it."""
+
+    def __init__(self, browser, path):
+        self.browser, self.path, self.wrong = browser, path, []
+
+    def check(self, right, words):
+        """Notes what is wrong."""
+        if not right:
+            self.wrong.append(f"{self.path}: {words}")
+
+    def ranges(self):
+        """The x that each picture shows."""
+        return self.browser.value(
+            "Object.fromEntries([...kvmtrace.charts].map(([id, u]) => [id, [u.scales.x.min, u.scales.x.max]]))")
+
+    def box(self, name):
+        """Where a picture is in the window, after it was scrolled there."""
+        return self.browser.value(f"""(() => {{
+            const over = kvmtrace.charts.get({json.dumps(name)}).over;
+            over.scrollIntoView({{block: 'center', behavior: 'instant'}});
+            const box = over.getBoundingClientRect();
+            return [box.left, box.top, box.width, box.height];
+        }})()""")
+
+    def at(self, name, x, y):
+        """A point of a picture, given by shares of its width and height."""
+        left, top, width, height = self.box(name)
+        return left + x * width, top + y * height
+
+    def read_off(self, name):
+        """What the legend of a picture says: the texts and the values."""
+        return self.browser.value(f"""[...kvmtrace.charts.get({json.dumps(name)}).root.querySelectorAll('.u-series:not(.bound)')]
+            .map(row => [row.querySelector('.u-label').textContent, row.querySelector('.u-value').textContent])""")
+
+    def run(self, screenshots):
+        """All checks."""
+        size = self.path.stat().st_size
+        self.check(size < SIZE, f"{size} bytes")
+        took = self.browser.open(self.path)
+        self.check(took < SOON, f"drawn after {took:.2f} s")
+        kinds = self.browser.value("""Object.fromEntries([...kvmtrace.figures].map(([id, one]) =>
+            [id, [one.data.kind, one.explored?.over_time ?? null, one.figure.classList.contains('later')]]))""")
+        drawn = self.ranges()
+        seen = {name for name, (_, over_time, later) in kinds.items() if over_time is not None and not later}
+        self.check(set(drawn) == seen, f"drawn are {sorted(drawn)}, and not {sorted(seen)}")
+        self.check(self.browser.value(
+            "[...document.querySelectorAll('figure.drawn > svg')].every(svg => getComputedStyle(svg).display === 'none')"),
+            "a picture is there twice")
+        linked = [name for name in drawn if kinds[name][1]]
+        comparison = any(kind == "misses" for kind, *_ in kinds.values())
+        self.check(comparison or len(linked) >= 2, f"linked are only {linked}")
+        self.browser.screenshot(screenshots / f"{self.path.stem}.png")
+        for name in linked:
+            self.zoom(name, linked)
+        for name in linked:
+            self.cursor(name, linked)
+            if kinds[name][0] == "heatmap":
+                self.rows(name)
+        self.alone(drawn, linked)
+        if linked:
+            self.keys(linked)
+            self.later(kinds)
+        self.values(drawn)
+        self.saved(kinds)
+        self.printed()
+        if linked:
+            self.browser.drag(self.at(linked[0], 0.2, 0.4), self.at(linked[0], 0.45, 0.45))
+            self.browser.mouse("mouseMoved", *self.at(linked[0], 0.5, 0.3))
+            self.browser.settle()
+            self.browser.screenshot(screenshots / f"{self.path.stem}-zoomed.png")
+        self.check(not self.browser.complaints(), f"complaints: {self.browser.complaints()}")
+        print(f"{self.path}: {size} bytes, {len(drawn)} pictures, {len(linked)} of them linked, drawn after {took:.2f} s")
+        return self.wrong
+
+    def zoom(self, name, linked):
+        """A drag in one picture zooms all that are linked; a double click shows the whole in all."""
+        before = self.ranges()
+        self.browser.drag(self.at(name, 0.25, 0.5), self.at(name, 0.75, 0.52))
+        after = self.ranges()
+        whole = before[name][1] - before[name][0]
+        for other in linked:
+            low, high = after[other]
+            self.check(abs(high - low - whole / 2) < whole / 50, f"a drag in {name}: {other} shows {low} to {high}")
+            self.check(after[other] == after[name], f"a drag in {name}: {other} shows another time")
+        self.check(all(after[other] == before[other] for other in after if other not in linked), "others were zoomed, too")
+        self.browser.double_click(*self.at(name, 0.5, 0.5))
+        self.check(self.ranges() == before, f"a double click in {name} does not show all: {self.ranges()}")
+
+    def cursor(self, name, linked):
+        """The cursor is at the same time in all linked pictures."""
+        self.browser.mouse("mouseMoved", *self.at(name, 0.4, 0.6))
+        self.browser.settle()
+        times = self.browser.value(
+            "Object.fromEntries([...kvmtrace.charts].map(([id, u]) => [id, u.cursor.left >= 0 ? u.posToVal(u.cursor.left, 'x') : null]))")
+        low, high = self.ranges()[name]
+        wanted = low + 0.4 * (high - low)
+        for other in linked:
+            there = times[other] is not None and abs(times[other] - wanted) < (high - low) / 200
+            self.check(there, f"cursor in {name} at {wanted}: {other} has {times[other]}")
+
+    def rows(self, name):
+        """A drag upwards in a heat map zooms its rows, which stay when the time is zoomed."""
+        rows = lambda: self.browser.value(f"(({{min, max}}) => [min, max])(kvmtrace.charts.get({json.dumps(name)}).scales.y)")
+        shown = lambda: self.browser.value(f"!kvmtrace.charts.get({json.dumps(name)}).whole.hidden")
+        before, time_before = rows(), self.ranges()
+        self.browser.drag(self.at(name, 0.5, 0.75), self.at(name, 0.505, 0.25))
+        after = rows()
+        half = (before[1] - before[0]) / 2
+        self.check(abs(after[1] - after[0] - half) < half / 20, f"{name}: rows {after} after a drag upwards")
+        self.check(self.ranges() == time_before, f"{name}: a drag upwards has zoomed the time")
+        self.check(shown(), f"{name}: no button to show all rows")
+        self.browser.drag(self.at(name, 0.3, 0.5), self.at(name, 0.6, 0.5))
+        self.check(rows() == after, f"{name}: rows {rows()}, and before the time was zoomed {after}")
+        self.browser.value(f"kvmtrace.charts.get({json.dumps(name)}).whole.click()")
+        self.browser.settle()
+        self.check(rows() == before and self.ranges() == time_before, f"{name}: rows {rows()} after all was to be shown")
+        self.check(not shown(), f"{name}: a button to show all, which is shown")
+
+    def alone(self, drawn, linked):
+        """A picture that is not over time is zoomed by itself."""
+        for name in drawn:
+            if name in linked:
+                continue
+            before = self.ranges()
+            self.browser.drag(self.at(name, 0.3, 0.5), self.at(name, 0.6, 0.5))
+            after = self.ranges()
+            changed = [other for other in after if after[other] != before[other]]
+            self.check(changed == [name], f"a drag in {name} has zoomed {changed}")
+            self.browser.double_click(*self.at(name, 0.5, 0.5))
+            self.check(self.ranges() == before, f"a double click in {name} does not show all")
+
+    def keys(self, linked):
+        """Keys move the cursor and zoom."""
+        name = linked[0]
+        self.browser.mouse("mouseMoved", 1, 1)
+        before = self.ranges()
+        self.browser.value(f"kvmtrace.charts.get({json.dumps(name)}).root.parentElement.focus()")
+        self.browser.key("ArrowRight")
+        self.browser.key("ArrowRight")
+        read = self.read_off(linked[1])
+        self.check(all(value != "–" for _, value in read[:2]), f"keys: nothing is read off: {read}")
+        self.browser.key("+")
+        after = self.ranges()
+        for other in linked:
+            (a, b), (c, d) = before[other], after[other]
+            self.check(abs((d - c) - (b - a) / 2) < (b - a) / 50, f"+ in {name}: {other} shows {c} to {d}")
+        self.browser.key("0")
+        self.check(self.ranges() == before, "0 does not show all")
+
+    def later(self, kinds):
+        """A picture that is chosen is drawn, and shows the same time."""
+        name = next((name for name, (_, over_time, later) in kinds.items() if later and over_time), None)
+        if not name:
+            return
+        linked = [other for other in self.ranges() if kinds[other][1]]
+        self.browser.drag(self.at(linked[0], 0.3, 0.5), self.at(linked[0], 0.6, 0.5))
+        choose = lambda value: self.browser.value(f"""(() => {{
+            const select = [...document.querySelectorAll('.choice select')]
+                .find(one => [...one.options].some(option => option.value === {json.dumps(name)}));
+            const before = select.value;
+            select.value = {json.dumps(value)};
+            select.dispatchEvent(new Event('change'));
+            return before;
+        }})()""")
+        chosen = choose(name)
+        self.browser.settle()
+        ranges = self.ranges()
+        self.check(ranges.get(name) == ranges[linked[0]], f"{name} shows {ranges.get(name)}")
+        self.browser.double_click(*self.at(linked[0], 0.5, 0.5))
+        choose(chosen)
+
+    def values(self, drawn):
+        """What is read off is what the data has."""
+        data = lambda name: self.browser.value(f"kvmtrace.figures.get({json.dumps(name)}).data")
+        number = lambda text: float("nan" if text == "–" else text.split()[0].replace(",", ""))
+        read = 0
+        for share in (0.13, 0.5, 0.88):
+            for name in drawn:
+                self.browser.mouse("mouseMoved", *self.at(name, share, 0.5))
+                self.browser.settle()
+                figure, rows = data(name), self.read_off(name)
+                left = self.browser.value(f"(u => u.posToVal(u.cursor.left, 'x'))(kvmtrace.charts.get({json.dumps(name)}))")
+                if figure["kind"] == "working-set":
+                    sample = min(figure["samples"], key=lambda sample: abs(sample["t"] - left))
+                    for label, value in rows[1:]:
+                        self.check(number(value) in sample["pages"], f"{name}: {label} is {value}, at {sample}")
+                        read += 1
+                elif figure["kind"] == "faults":
+                    column = min(int(left // figure["column_width"]), len(figure["references"]) - 1)
+                    begin = column * figure["column_width"]
+                    # The last one extends to the end.
+                    last = column == len(figure["references"]) - 1
+                    wide = figure["length"] + 1 - begin if last else figure["column_width"]
+                    for (label, value), counts in zip(rows[1:], (figure["references"], figure["first_references"])):
+                        rate = counts[column] / wide * 1e9
+                        self.check(abs(number(value) - rate) <= max(0.01, rate * 1e-6), f"{name}: {label} is {value}, not {rate}")
+                        read += 1
+                elif figure["kind"] == "heatmap":
+                    column = int(left // figure["column_width"])
+                    if column >= figure["columns"]:
+                        continue
+                    cells = [dict(zip(row[::2], row[1::2])) for row in figure["cells"]]
+                    total = sum(row.get(column, 0) for row in cells)
+                    self.check(number(rows[1][1]) == total, f"{name}: {rows[1]}, not {total}")
+                    row = min(int(len(cells) * 0.5), len(cells) - 1)
+                    near = {cells[i].get(column, 0) for i in range(max(0, row - 1), min(len(cells), row + 2))}
+                    self.check(number(rows[2][1]) in near, f"{name}: {rows[2]}, not one of {near}")
+                    read += 1
+                elif figure["kind"] == "misses":
+                    for column, (label, value) in zip(figure["columns"], rows[1:], strict=True):
+                        known = [row["cell"]["misses"] for row in column["rows"]]
+                        self.check(value == "–" or number(value) in known, f"{name}: {label} is {value}")
+                        read += value != "–"
+                elif figure["kind"] == "fault-curve":
+                    for line, (label, value) in zip(figure["policies"], rows[1:], strict=True):
+                        misses = [max(0.5, point["misses"]) for point in line["points"]]
+                        known = any(abs(number(value) - m) <= max(0.01, m * 1e-6) for m in misses) if value != "–" else True
+                        self.check(known, f"{name}: {label} is {value}")
+                        read += value != "–"
+        self.check(read >= 6, f"only {read} values were read off")
+
+    def saved(self, kinds):
+        """Each picture can be saved in each form."""
+        count = self.browser.value("document.querySelectorAll('.save button').length")
+        self.check(count == 3 * len(kinds), f"{count} buttons for {len(kinds)} pictures")
+
+    def printed(self):
+        """On paper, each picture is there once, as SVG."""
+        self.browser.call("Emulation.setEmulatedMedia", media="print")
+        seen = self.browser.value("""[...document.querySelectorAll('figure')].map(figure =>
+            [figure.id, ...['svg', '.chart'].map(part => figure.querySelector(':scope > ' + part))
+                .map(one => one !== null && getComputedStyle(one).display !== 'none')])""")
+        self.browser.call("Emulation.setEmulatedMedia", media="")
+        wrong = [name for name, svg, chart in seen if not svg or chart]
+        self.check(not wrong, f"on paper, these are wrong: {wrong}")
+
+
+def main(screenshots, *paths):
+    """Checks each page."""
+    screenshots = pathlib.Path(screenshots)
+    screenshots.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(profile)
+        try:
+            wrong = [words for path in paths for words in Page(browser, pathlib.Path(path)).run(screenshots)]
+        finally:
+            browser.process.kill()
+            browser.process.wait()
+    print("\n".join(wrong))
+    sys.exit(1 if wrong else 0)
+
+
+main(*sys.argv[1:])

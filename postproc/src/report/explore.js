@@ -207,7 +207,7 @@
         },
       },
       axes: [drawnAxis(x, false), drawnAxis(y, true)],
-      padding: [chart.uprights.length ? 22 : 10, 12, 0, 0],
+      padding: [chart.uprights.length ? 22 : 10, 24, 0, 0],
       series,
       bands,
     });
@@ -361,7 +361,7 @@
         ? [drawnAxis(x, false), { ...rowAxis(run => run.address.toString(16)), size: 112 },
           { ...rowAxis(run => cut(run.name)), side: 1, size: 200 }]
         : [drawnAxis(x, false), pages],
-      padding: [10, addresses ? 0 : 12, 0, 0],
+      padding: [10, addresses ? 0 : 24, 0, 0],
       series: [
         { label: map.time_unit === 'ns' ? 't' : 'references', value: shown(v => exact(x, v)) },
         { ...drawn, label: 'references in the column', value: shown(grouped) },

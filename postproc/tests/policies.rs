@@ -5,7 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use postproc::canon::PageMode;
 use postproc::pipeline::{self, Consumer, Unwatched};
-use postproc::sim::{self, Access, Counts, Job, Kind, SimulationConsumer, Workers};
+use postproc::sim::{
+    self, Access, Counts, CurveSimulation, Job, Kind, LruChunks, LruCurve, SimulationConsumer,
+    Workers,
+};
 use postproc::testing::TraceBuilder;
 use postproc::trace::Trace;
 use postproc::units::{CanonPage, Prot};
@@ -1357,6 +1360,20 @@ proptest! {
                 }
                 prop_assert_eq!(curve.at(size), counts, "{}", entry.id);
             }
+        }
+    }
+
+    /// The LRU curve does not depend on the chunks in which it is computed, or on the threads.
+    #[test]
+    fn lru_in_chunks(steps in steps(60, 700), chunk in 1..400usize, threads in 1..4usize) {
+        let all = accesses(&steps);
+        let mut whole = LruCurve::default();
+        whole.references(&all);
+        for chunk in [1, chunk] {
+            let mut chunks = LruChunks::of(chunk);
+            chunks.use_threads(threads);
+            chunks.references(&all);
+            prop_assert_eq!(chunks.curve(), whole.curve(), "chunks of {}", chunk);
         }
     }
 

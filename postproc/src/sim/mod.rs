@@ -27,6 +27,7 @@ mod fill;
 mod footprint;
 mod limits;
 mod lists;
+mod lru_chunks;
 mod lru_curve;
 pub mod measured;
 mod minima;
@@ -50,6 +51,7 @@ pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
 pub use footprint::Footprint;
 pub use limits::{Limit, Limits, Memory};
+pub use lru_chunks::LruChunks;
 pub use lru_curve::{Again, LruCurve};
 pub use need::{Bounds, Need};
 pub use opt_curve::OptCurve;
@@ -284,6 +286,9 @@ pub struct PolicyEntry {
 pub trait CurveSimulation: Send {
     /// Takes references.
     fn references(&mut self, batch: &[Access]);
+    /// From now on, it may compute with so many threads of its own. A simulation that cannot,
+    /// ignores this.
+    fn use_threads(&mut self, _threads: usize) {}
     /// The curve so far.
     fn curve(&self) -> Curve;
 }

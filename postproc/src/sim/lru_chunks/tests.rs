@@ -1,0 +1,269 @@
+//! The curve in chunks against a stack that is searched from its top, and against merges that are
+//! wrong on purpose.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sim::{Kind, LruCurve};
+use crate::units::CanonPage;
+
+/// The stack from its top: a page and the smallest size, less one, in which the page is dirty,
+/// or `None` for a hole. Each access searches it.
+#[derive(Default)]
+struct Naive {
+    stack: Vec<Option<(CanonPage, Option<usize>)>>,
+    references: u64,
+    cold: u64,
+    hits: Vec<u64>,
+    write_backs: Vec<u64>,
+}
+
+impl Naive {
+    /// The sizes below a place have replaced the page there, and those of them in which it was
+    /// dirty have written it back.
+    fn replace(&mut self, place: usize, dirty_from: Option<usize>) -> Option<usize> {
+        let from = dirty_from?;
+        self.write_backs.resize(self.stack.len(), 0);
+        (from..place).for_each(|size| self.write_backs[size] += 1);
+        Some(from.max(place))
+    }
+
+    fn access(&mut self, access: Access) {
+        let is_page = |entry: &Option<(CanonPage, _)>| entry.is_some_and(|e| e.0 == access.page);
+        let place = self.stack.iter().position(is_page);
+        let hole = self.stack.iter().position(Option::is_none);
+        let mut dirty_from = None;
+        if let Some(place) = place {
+            dirty_from = self.stack[place].and_then(|entry| entry.1);
+            dirty_from = self.replace(place, dirty_from);
+        }
+        if access.kind == Kind::Free {
+            if let Some(place) = place {
+                self.stack[place] = None;
+            }
+            return;
+        }
+        self.references += 1;
+        match (place, hole) {
+            (Some(place), Some(hole)) if hole < place => {
+                self.stack[place] = None;
+                self.stack.remove(hole);
+            }
+            (Some(place), _) => drop(self.stack.remove(place)),
+            (None, Some(hole)) => drop(self.stack.remove(hole)),
+            (None, None) => {}
+        }
+        if access.kind == Kind::Write {
+            dirty_from = Some(0);
+        }
+        self.stack.insert(0, Some((access.page, dirty_from)));
+        self.hits.resize(self.stack.len(), 0);
+        match place {
+            Some(place) => self.hits[place] += 1,
+            None => self.cold += 1,
+        }
+    }
+
+    fn curve(mut self) -> Curve {
+        let places = self.stack.len();
+        self.write_backs.resize(places, 0);
+        let mut dirty_left = vec![0; places];
+        for place in 0..places {
+            let dirty_from = self.stack[place].and_then(|entry| entry.1);
+            if let Some(from) = self.replace(place, dirty_from) {
+                (from..places).for_each(|size| dirty_left[size] += 1);
+            }
+        }
+        Curve {
+            references: self.references,
+            cold: self.cold,
+            hits_from: self.hits,
+            write_backs: Some(self.write_backs),
+            dirty_left,
+        }
+    }
+}
+
+fn naive(accesses: &[Access]) -> Curve {
+    let mut naive = Naive::default();
+    accesses.iter().for_each(|&access| naive.access(access));
+    naive.curve()
+}
+
+fn whole(accesses: &[Access]) -> Curve {
+    let mut curve = LruCurve::default();
+    curve.references(accesses);
+    curve.curve()
+}
+
+fn in_chunks(capacity: usize, threads: usize, accesses: &[Access]) -> Curve {
+    let mut curve = LruChunks::of(capacity);
+    curve.use_threads(threads);
+    curve.references(accesses);
+    curve.curve()
+}
+
+/// References to pages near and far, of which some write, and ends of pages: none, few or many.
+fn accesses(pages: u32, most: usize) -> impl Strategy<Value = Vec<Access>> {
+    let step = (0..16u8, 0..pages, any::<bool>());
+    (prop::collection::vec(step, 0..most), 0..4u8).prop_map(move |(steps, freeing)| {
+        let access = |(kind, page, write): (u8, u32, bool)| {
+            let near = CanonPage(1 + page % (pages / 4).max(1));
+            let any = CanonPage(1 + page);
+            match kind {
+                _ if kind < freeing => Access::free(any),
+                0..=8 => Access::reference(near, write),
+                _ => Access::reference(any, write),
+            }
+        };
+        steps.into_iter().map(access).collect()
+    })
+}
+
+/// A loop over so many pages, twice.
+fn two_rounds(pages: u32) -> Vec<Access> {
+    let pages = (0..2 * pages).map(|i| CanonPage(1 + i % pages));
+    pages.map(|page| Access::reference(page, false)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn as_a_stack_that_is_searched(
+        accesses in accesses(24, 200),
+        capacity in 1..70usize,
+    ) {
+        let expected = naive(&accesses);
+        prop_assert_eq!(&whole(&accesses), &expected);
+        for capacity in [1, 2, capacity] {
+            prop_assert_eq!(&in_chunks(capacity, 1, &accesses), &expected, "{}", capacity);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// With pages in many blocks of the window.
+    #[test]
+    fn as_the_whole(
+        accesses in accesses(3000, 12_000),
+        capacity in 1..5000usize,
+        threads in 1..5usize,
+    ) {
+        prop_assert_eq!(in_chunks(capacity, threads, &accesses), whole(&accesses));
+    }
+}
+
+/// The curve can be asked for at any time, and then goes on.
+#[test]
+fn a_curve_on_the_way_changes_nothing() {
+    let accesses = two_rounds(1000);
+    for threads in [1, 3] {
+        let mut curve = LruChunks::of(64);
+        curve.use_threads(threads);
+        for (i, part) in accesses.chunks(99).enumerate() {
+            curve.references(part);
+            let upto = (99 * (i + 1)).min(accesses.len());
+            assert_eq!(curve.curve(), whole(&accesses[..upto]));
+        }
+    }
+}
+
+/// A window that is moved together and grows, with the largest chunks.
+#[test]
+fn over_many_windows() {
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let accesses: Vec<Access> = (0..1_000_000u32)
+        .map(|i| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let page = CanonPage(1 + (random >> 20) as u32 % (1000 + i / 8));
+            match random & 31 {
+                0 => Access::free(page),
+                1..=9 => Access::reference(page, true),
+                _ => Access::reference(page, false),
+            }
+        })
+        .collect();
+    let expected = whole(&accesses);
+    assert!(expected.footprint() > 50_000, "{}", expected.footprint());
+    for (capacity, threads) in [(chunk::MOST, 1), (chunk::MOST, 2), (1000, 3)] {
+        assert!(
+            in_chunks(capacity, threads, &accesses) == expected,
+            "{capacity}"
+        );
+    }
+}
+
+/// A chunk of the largest size with nothing but new pages, twice: numbers of 16 bits suffice.
+#[test]
+fn the_largest_chunk_of_new_pages() {
+    let pages = chunk::MOST as u32;
+    let mut curve = LruChunks::of(chunk::MOST);
+    curve.0.get_mut().capacity = chunk::MOST;
+    curve.references(&two_rounds(pages));
+    let curve = curve.curve();
+    assert_eq!(curve.cold, u64::from(pages));
+    assert_eq!(curve.hits_from.last(), Some(&u64::from(pages)));
+}
+
+/// Steps of a chunk through all stages, but for one that a test leaves out or replaces.
+fn with_stages(
+    accesses: &[Access],
+    order: impl Fn(&mut [usize]),
+    complete: impl Fn(&mut Work, usize),
+) -> Curve {
+    let chunks: Vec<&[Access]> = accesses.chunks(500).collect();
+    let mut numbers: Vec<usize> = (0..chunks.len()).collect();
+    order(&mut numbers);
+    let (mut stack, mut counts) = (Stack::default(), Counts::default());
+    let mut work = Work::default();
+    for number in numbers {
+        work.chunk.compute(chunks[number]);
+        let (blocks, places) = work.merge(&mut stack);
+        complete(&mut work, blocks);
+        counts.add(&work.chunk, &work.found, places);
+    }
+    counts.curve(&mut stack)
+}
+
+/// The negative control: each stage is needed, in its order.
+#[test]
+fn a_wrong_merge_is_noticed() {
+    // There and back: each step takes a mark from above the next step's page. The other pages make
+    // room for distances that are too large.
+    let others = 2001..=6000;
+    let pages = others.chain(1..=2000).chain((1..=2000).rev());
+    let accesses: Vec<Access> = pages
+        .map(|page| Access::reference(CanonPage(page), false))
+        .collect();
+    let expected = naive(&accesses);
+    let right = |work: &mut Work, blocks| work.removed.complete(blocks, &mut work.found);
+    assert_eq!(with_stages(&accesses, |_| (), right), expected);
+    // What earlier steps of the chunk have taken away is not looked at.
+    let wrong = with_stages(&accesses, |_| (), |_, _| ());
+    assert_ne!(wrong.hits_from, expected.hits_from);
+    // The steps are in another order.
+    let reversed = |work: &mut Work, blocks| {
+        work.found.reverse();
+        work.removed.complete(blocks, &mut work.found);
+        work.found.reverse();
+    };
+    let wrong = with_stages(&accesses, |_| (), reversed);
+    assert_ne!(wrong.hits_from, expected.hits_from);
+    // Chunks are merged in another order.
+    let wrong = with_stages(&accesses, |numbers| numbers.swap(9, 10), right);
+    assert_ne!(wrong.hits_from, expected.hits_from);
+}
+
+/// Who waits for a turn that does not come is told.
+#[test]
+fn turns_are_given_up() {
+    let stack = in_order::InOrder::new(0);
+    assert_eq!(stack.at(0, |value| *value += 1), Some(()));
+    stack.give_up();
+    assert_eq!(stack.at(1, |_| ()), None);
+}

@@ -1,0 +1,156 @@
+//! Several threads that compute chunks.
+
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::counts::Counts;
+use super::in_order::InOrder;
+use super::stack::Stack;
+use super::{Curve, Work};
+use crate::sim::Access;
+
+/// A chunk that waits for a thread, and its number.
+type Waiting = (u64, Vec<Access>);
+
+/// What the threads share with the one that has started them.
+struct Shared {
+    stack: InOrder<Stack>,
+    counts: InOrder<Counts>,
+}
+
+/// The threads. There are as many chunks at one time as threads, and as many again wait.
+pub struct Threads {
+    shared: Arc<Shared>,
+    /// `None` if the threads are to end.
+    sender: Option<SyncSender<Waiting>>,
+    /// Memory of chunks that were computed.
+    used: Receiver<Vec<Access>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Turns that chunks and curves have had, or will have.
+    sent: u64,
+}
+
+impl Threads {
+    /// Starts threads, which go on from a stack and its counts.
+    pub fn start(threads: usize, stack: Stack, counts: Counts) -> Self {
+        let (sender, waiting) = sync_channel(threads);
+        let (done, used) = channel();
+        // Only the threads have it, so that nobody waits to send when they have ended.
+        let waiting = Arc::new(Mutex::new(waiting));
+        let shared = Arc::new(Shared {
+            stack: InOrder::new(stack),
+            counts: InOrder::new(counts),
+        });
+        let start = |_| {
+            let (shared, waiting, done) = (shared.clone(), waiting.clone(), done.clone());
+            std::thread::spawn(move || work(&shared, &waiting, &done))
+        };
+        let threads = (0..threads).map(start).collect();
+        Threads {
+            threads,
+            shared,
+            sender: Some(sender),
+            used,
+            sent: 0,
+        }
+    }
+
+    /// Sends a chunk; waits while too many wait. Leaves an empty table.
+    pub fn send(&mut self, accesses: &mut Vec<Access>) {
+        let mut next = self.used.try_recv().unwrap_or_default();
+        next.clear();
+        let chunk = std::mem::replace(accesses, next);
+        if let Some(sender) = &self.sender {
+            // It fails if the threads have ended, which `curve` finds out.
+            let _ = sender.send((self.sent, chunk));
+        }
+        self.sent += 1;
+    }
+
+    /// The curve, when all chunks are counted.
+    ///
+    /// # Panics
+    ///
+    /// If a thread panicked.
+    pub fn curve(&mut self) -> Curve {
+        let counted = self.shared.counts.at(self.sent, |counts| {
+            self.shared.stack.at(self.sent, |stack| counts.curve(stack))
+        });
+        // Both have had a turn without a chunk.
+        self.sent += 1;
+        if let Some(curve) = counted.flatten() {
+            return curve;
+        }
+        self.sender = None;
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        panic!("the threads of an LRU curve have ended")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.sender = None;
+        for thread in self.threads.drain(..) {
+            // What has panicked had its say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells the others when this thread ends, by a panic too, so that none waits for its turns.
+struct Guard<'a>(&'a Shared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.stack.give_up();
+        self.0.counts.give_up();
+    }
+}
+
+fn work(shared: &Shared, waiting: &Mutex<Receiver<Waiting>>, done: &Sender<Vec<Access>>) {
+    let _guard = Guard(shared);
+    let mut work = Work::default();
+    loop {
+        let Ok(next) = waiting.lock().map(|waiting| waiting.recv()) else {
+            return;
+        };
+        let Ok((turn, accesses)) = next else {
+            return;
+        };
+        work.chunk.compute(&accesses);
+        // It fails if the other side has ended.
+        let _ = done.send(accesses);
+        let merged = shared.stack.at(turn, |stack| work.merge(stack));
+        let Some((blocks, places)) = merged else {
+            return;
+        };
+        work.removed.complete(blocks, &mut work.found);
+        let add = |counts: &mut Counts| counts.add(&work.chunk, &work.found, places);
+        if shared.counts.at(turn, add).is_none() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If the threads end early, sending does not wait for them, and the curve is no wrong one.
+    #[test]
+    #[should_panic(expected = "have ended")]
+    fn threads_that_ended_are_noticed() {
+        let mut threads = Threads::start(2, Stack::default(), Counts::default());
+        threads.shared.stack.give_up();
+        let access = Access::reference(crate::units::CanonPage(1), false);
+        for _ in 0..20 {
+            threads.send(&mut vec![access]);
+        }
+        threads.curve();
+    }
+}

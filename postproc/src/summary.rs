@@ -16,7 +16,7 @@ use crate::dataset::writer::{Column, Kind, Row};
 use crate::error::Result;
 use crate::pipeline::{self, Freeing, Observer, Outcome};
 use crate::report::{Counters, Statistics, Working, WorkingSet};
-use crate::sim::{Curve, CurveSimulation, Job, LruCurve, OptCurve, Workers};
+use crate::sim::{Curve, CurveSimulation, Job, LruChunks, OptCurve, Workers};
 use crate::trace::Trace;
 
 /// The version of a summary's fields.
@@ -243,7 +243,7 @@ impl Summary {
         let mut working = Working::of(trace);
         let (outcome, curves) = std::thread::scope(|scope| {
             let jobs = vec![
-                Job::Curve(Box::<LruCurve>::default() as Box<dyn CurveSimulation>),
+                Job::Curve(Box::<LruChunks>::default() as Box<dyn CurveSimulation>),
                 Job::Curve(Box::<OptCurve>::default()),
             ];
             let mut workers = match threads {

@@ -9,7 +9,7 @@ use crate::import::Imported;
 use crate::pipeline::{Consumer, Freeing};
 use crate::report::bytes_text;
 use crate::sim::{
-    Band, Certificate, Certifier, Curve, CurveSimulation, Job, LruCurve, Need, OptCurve, Workers,
+    Band, Certificate, Certifier, Curve, CurveSimulation, Job, LruChunks, Need, OptCurve, Workers,
 };
 use crate::trace::Trace;
 
@@ -117,7 +117,7 @@ impl Measuring<'_> {
     ) -> anyhow::Result<Measured> {
         std::thread::scope(|scope| {
             let jobs = vec![
-                Job::Curve(Box::<LruCurve>::default() as Box<dyn CurveSimulation>),
+                Job::Curve(Box::<LruChunks>::default() as Box<dyn CurveSimulation>),
                 Job::Curve(Box::<OptCurve>::default()),
             ];
             let mut workers = Workers::start(scope, jobs);

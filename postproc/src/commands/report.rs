@@ -1,7 +1,9 @@
 //! `postproc report`.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread::available_parallelism;
 
 use crate::canon::PageMode;
 use crate::check::Checker;
@@ -11,7 +13,7 @@ use crate::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
 };
 use crate::sim::measured::How;
-use crate::sim::{Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers};
+use crate::sim::{Certificate, Certifier, Curve, CurveSimulation, LruChunks, PolicyEntry, Workers};
 use crate::streams::Selected;
 use crate::trace::Trace;
 use crate::virtual_time::InVirtualTime;
@@ -205,14 +207,15 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    let mut lru = LruCurve::default();
+    let mut lru = LruChunks::default();
+    lru.use_threads(available_parallelism().map_or(1, NonZero::get));
     let mut views = ForeignViews::default();
     let imported = {
         let mut progress = Progress::new("reading", stop.clone());
         open()?.run(&mut progress, |accesses, _| {
             let accesses = &args.keeping.of(accesses);
             views.references(accesses);
-            CurveSimulation::references(&mut lru, accesses);
+            lru.references(accesses);
             Ok(())
         })?
     };

@@ -53,10 +53,15 @@ pub struct Workers<'scope> {
 
 impl<'scope> Workers<'scope> {
     /// Starts as many threads as there are processors, or as there are jobs if these are
-    /// fewer.
-    pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, jobs: Vec<Job>) -> Self {
+    /// fewer. Then curves may use the other processors, too.
+    pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, mut jobs: Vec<Job>) -> Self {
         let processors = available_parallelism().map_or(1, NonZero::get);
         let count = processors.min(jobs.len());
+        for job in &mut jobs {
+            if let Job::Curve(curve) = job {
+                curve.use_threads(1 + processors - count);
+            }
+        }
         let mut shares: Vec<Share> = (0..count).map(|_| Vec::new()).collect();
         // Neighbours cost about the same, so they go to different threads.
         for (place, job) in jobs.into_iter().enumerate() {

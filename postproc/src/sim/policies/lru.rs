@@ -1,6 +1,6 @@
 //! Least recently used.
 
-use crate::sim::{CurveSimulation, Engine, LruCurve, Policy, PolicyEntry, Simulation};
+use crate::sim::{CurveSimulation, Engine, LruChunks, Policy, PolicyEntry, Simulation};
 use crate::units::CanonPage;
 
 /// The registry's line.
@@ -8,7 +8,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "lru",
     about: "least recently used; exact curve of all sizes in one pass",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Lru::default(), size)) },
-    curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(LruCurve::default()) }),
+    curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(LruChunks::default()) }),
 };
 
 /// A queue of uses: each page occurs as often as it was used. A use that is not its page's

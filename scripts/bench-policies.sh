@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The speed of the simulators, beside libCacheSim from PyPI on the same references.
+# The speed of the simulators, beside libCacheSim from PyPI on the same references; and that of the LRU
+# curve, beside a Fenwick tree and Increment-and-Freeze.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 python=$BUILD/tools/libcachesim-0.3.5/bin/python
@@ -9,7 +10,13 @@ if ! "$python" -c 'import libcachesim' 2>"$BUILD/log/libcachesim.log"; then
 		'$python' -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps libcachesim==0.3.5 numpy"
 fi
 profiler=$("$TOP/scripts/mrc-profiler.sh" "$python")
+freeze=$("$TOP/scripts/increment-and-freeze.sh")
 step "$BUILD/log/bench-policies.log" "building the benchmark" \
-	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --example policies
+	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --example policies --example lru_curves
 say "10,000,000 references to 1,000,000 pages, a memory of 100,000, one thread:"
 "$BUILD/target/release/examples/policies" 10000000 1000000 100000 "$python" "$profiler"
+say "the LRU curve of all sizes:"
+for input in "10000000 1000000 local 5" "10000000 900000 uniform 5" "40000000 8000000 uniform 3"; do
+	# shellcheck disable=SC2086 # Four arguments.
+	"$BUILD/target/release/examples/lru_curves" $input "$freeze"
+done

@@ -7,8 +7,8 @@
 //! The theorem is about one set. Of a trace of several, the references to each have bands by
 //! themselves, and all together have none.
 
-use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
-use super::{CurveSimulation, LruCurve};
+use super::band::{Band, Bands, Part, Witness, opt_band};
+use super::counting::Counting;
 use crate::error::Result;
 use crate::filter::LeftOut;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
@@ -18,11 +18,12 @@ use crate::units::CanonPage;
 
 /// Bounds the misses that all references of the run would give, in a pass.
 ///
-/// Takes the memory of [`LruCurve`] and [`Witness`].
+/// Takes the memory of [`super::LruCurve`] and [`Witness`]. If there are several processors, the
+/// counting has a thread of its own.
 #[derive(Default)]
 pub struct Certifier {
-    lru: LruCurve,
-    witness: Option<Witness>,
+    /// From the trace's beginning on.
+    counting: Option<Counting>,
     n: u64,
     /// The one set whose references count, if not all do.
     set: Option<u32>,
@@ -59,7 +60,8 @@ impl Certifier {
 
     /// The bands; `None` if a premise does not hold.
     pub fn certificate(&self) -> Option<Certificate> {
-        let witness = self.witness.as_ref().filter(|_| !self.broken)?;
+        let counting = self.counting.as_ref().filter(|_| !self.broken)?;
+        let witness = &counting.counted()?.witness;
         Some(Certificate {
             bands: witness.bands(),
             n: self.n,
@@ -67,9 +69,10 @@ impl Certifier {
         })
     }
 
-    /// The exact LRU curve of the trace's references.
+    /// The exact LRU curve of the trace's references, when it was read.
     pub fn lru(&self) -> super::Curve {
-        self.lru.curve()
+        let counted = self.counting.as_ref().and_then(Counting::counted);
+        counted.map(|counted| counted.curve()).unwrap_or_default()
     }
 }
 
@@ -114,7 +117,8 @@ impl Certificate {
 impl Consumer for Certifier {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
         self.n = Self::members(trace);
-        self.witness = Some(Witness::of(trace.header(), Self::largest(trace)));
+        let witness = Witness::of(trace.header(), Self::largest(trace));
+        self.counting = Some(Counting::of(witness));
         let end = trace.index().end.as_ref().map(|end| &end.status);
         // References that the kernel could not see are in no record.
         let unseen = |s: &Status| s.lost() > 0 || s.funny > 0 || s.stuck > 0 || s.uncovered > 0;
@@ -132,7 +136,7 @@ impl Consumer for Certifier {
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let Some(witness) = &mut self.witness else {
+        let Some(counting) = &mut self.counting else {
             return Ok(());
         };
         for ((r, place), &page) in batch.refs.iter().zip(batch.places).zip(batch.pages) {
@@ -140,14 +144,7 @@ impl Consumer for Certifier {
                 continue;
             }
             let part = Part::of(r, matches!(place, Place::Mapped { .. }), page);
-            let distance = match (part.begin, part.page) {
-                (Begin::Stay | Begin::Chance, Some(page)) => {
-                    let again = self.lru.reference(page, r.flags().writes());
-                    again.map(|again| again.distance)
-                }
-                _ => None,
-            };
-            witness.record(part, distance);
+            counting.part(part, r.flags().writes());
         }
         Ok(())
     }
@@ -165,11 +162,8 @@ impl Consumer for Certifier {
     }
 
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
-        for &page in pages {
-            self.lru.free(page);
-            if let Some(witness) = &mut self.witness {
-                witness.freed(page);
-            }
+        if let Some(counting) = &mut self.counting {
+            pages.iter().for_each(|&page| counting.free(page));
         }
         Ok(())
     }
@@ -180,6 +174,9 @@ impl Consumer for Certifier {
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
+        if let Some(counting) = &mut self.counting {
+            counting.finish();
+        }
         self.broken |= !outcome.damage.is_empty();
         self.broken |= self.set.is_none() && outcome.world.has_several_sets();
         let left_out = LeftOut::of(trace, &outcome.world.filters);

@@ -22,6 +22,7 @@
 mod balance;
 mod band;
 mod banded;
+mod counting;
 mod curve;
 mod fill;
 mod footprint;

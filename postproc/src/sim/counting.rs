@@ -1,0 +1,166 @@
+//! Counts what bounds need, on a thread of its own.
+//!
+//! The bounds need the distance of each reference at once, so [`LruChunks`](super::LruChunks)
+//! cannot compute them. Counting takes longer than reading and checking a trace. With a thread of its own,
+//! it takes its time meanwhile. Only a few blocks exist at a time; if the thread falls behind,
+//! the reader waits.
+
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{JoinHandle, available_parallelism};
+
+use super::band::{Begin, Part, Witness};
+use super::{Curve, CurveSimulation, LruCurve};
+use crate::units::CanonPage;
+
+/// Steps of a block.
+const BLOCK: usize = 1 << 12;
+/// Blocks that may wait for the thread.
+const WAITING: usize = 2;
+
+/// What bounds depend on, in the order of the trace.
+enum Step {
+    /// A record, and whether it has a write.
+    Part(Part, bool),
+    /// A page is freed.
+    Free(CanonPage),
+}
+
+/// The curve and what the bounds are computed from.
+pub(super) struct Counted {
+    lru: LruCurve,
+    pub witness: Witness,
+}
+
+impl Counted {
+    fn take(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Part(part, write) => {
+                    let distance = match (part.begin, part.page) {
+                        (Begin::Stay | Begin::Chance, Some(page)) => {
+                            let again = self.lru.reference(page, write);
+                            again.map(|again| again.distance)
+                        }
+                        _ => None,
+                    };
+                    self.witness.record(part, distance);
+                }
+                Step::Free(page) => {
+                    self.lru.free(page);
+                    self.witness.freed(page);
+                }
+            }
+        }
+    }
+
+    /// The exact LRU curve of the references.
+    pub fn curve(&self) -> Curve {
+        self.lru.curve()
+    }
+}
+
+/// Where steps are counted.
+enum Where {
+    /// On the thread that reads the trace.
+    Here(Box<Counted>),
+    Thread(SyncSender<Vec<Step>>, JoinHandle<Counted>),
+    /// The thread has panicked, and the panic was passed on.
+    Nowhere,
+}
+
+/// Counts steps.
+pub(super) struct Counting {
+    place: Where,
+    block: Vec<Step>,
+}
+
+impl Counting {
+    /// Counts for a witness: on a thread of its own if there are several processors.
+    pub fn of(witness: Witness) -> Self {
+        let counted = Counted {
+            lru: LruCurve::default(),
+            witness,
+        };
+        let several = available_parallelism().is_ok_and(|count| count > NonZero::<usize>::MIN);
+        let place = if several {
+            let (sender, blocks) = sync_channel(WAITING);
+            let thread = std::thread::spawn(|| count(counted, blocks));
+            Where::Thread(sender, thread)
+        } else {
+            Where::Here(Box::new(counted))
+        };
+        Counting {
+            place,
+            block: Vec::with_capacity(BLOCK),
+        }
+    }
+
+    /// A record, and whether it has a write.
+    #[inline]
+    pub fn part(&mut self, part: Part, write: bool) {
+        self.push(Step::Part(part, write));
+    }
+
+    /// A page is freed.
+    pub fn free(&mut self, page: CanonPage) {
+        self.push(Step::Free(page));
+    }
+
+    #[inline]
+    fn push(&mut self, step: Step) {
+        self.block.push(step);
+        if self.block.len() == BLOCK {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        match &mut self.place {
+            Where::Here(counted) => {
+                counted.take(&self.block);
+                self.block.clear();
+            }
+            Where::Thread(sender, _) => {
+                let next = Vec::with_capacity(BLOCK);
+                // It fails if the thread has panicked, which `finish` passes on.
+                let _ = sender.send(std::mem::replace(&mut self.block, next));
+            }
+            Where::Nowhere => self.block.clear(),
+        }
+    }
+
+    /// All steps have come: waits until they are counted.
+    ///
+    /// # Panics
+    ///
+    /// If the thread panicked.
+    pub fn finish(&mut self) {
+        self.send();
+        match std::mem::replace(&mut self.place, Where::Nowhere) {
+            Where::Thread(sender, thread) => {
+                drop(sender);
+                match thread.join() {
+                    Ok(counted) => self.place = Where::Here(Box::new(counted)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            place => self.place = place,
+        }
+    }
+
+    /// What was counted, if the trace was read to its end.
+    pub fn counted(&self) -> Option<&Counted> {
+        match &self.place {
+            Where::Here(counted) => Some(counted),
+            Where::Thread(..) | Where::Nowhere => None,
+        }
+    }
+}
+
+fn count(mut counted: Counted, blocks: Receiver<Vec<Step>>) -> Counted {
+    for block in blocks {
+        counted.take(&block);
+    }
+    counted
+}

@@ -156,7 +156,8 @@ const NEVER: PageState = PageState {
     dirty_from: CLEAN,
 };
 
-/// Computes the curve; see the module's description.
+/// Computes the curve; see the module's description. [`super::LruChunks`] is faster where the
+/// distance of each reference need not be known at once.
 ///
 /// Takes 8 bytes a page, and about 20 a page for the window and the counts.
 pub struct LruCurve {

@@ -173,3 +173,38 @@ impl Consumer for Workers<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{Curve, LruChunks, LruCurve, OptCurve};
+
+    /// A curve that has other processors to itself is the same, beside other jobs or alone.
+    #[test]
+    fn curves_use_the_other_processors() {
+        let page = |i: u32| CanonPage(1 + (i.wrapping_mul(2_654_435_761) >> (12 + i % 16)));
+        let accesses: Vec<Access> = (0..300_000)
+            .map(|i| Access::reference(page(i), i % 3 == 0))
+            .collect();
+        let mut expected = LruCurve::default();
+        expected.references(&accesses);
+        let curves = |jobs: Vec<Job>| -> Vec<Curve> {
+            std::thread::scope(|scope| {
+                let mut workers = Workers::start(scope, jobs);
+                accesses
+                    .chunks(1000)
+                    .for_each(|part| workers.accesses(part));
+                let jobs = workers.join().into_iter();
+                let curves = jobs.filter_map(|job| match job {
+                    Job::Curve(curve) => Some(curve.curve()),
+                    Job::Size(_) => None,
+                });
+                curves.collect()
+            })
+        };
+        let lru = || Job::Curve(Box::<LruChunks>::default());
+        let opt = || Job::Curve(Box::<OptCurve>::default());
+        assert!(curves(vec![lru()]) == [expected.curve()]);
+        assert!(curves(vec![opt(), lru()])[1] == expected.curve());
+    }
+}

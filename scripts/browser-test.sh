@@ -23,12 +23,17 @@ seq 1 200000 | awk '{ print ($1 * 7919) % 97 * (int($1 / 50000) + 1) }' >"$pages
 "$BUILD/target/debug/postproc" report --from txt "$pages/foreign.txt" -o "$pages/foreign.html" >"$BUILD/log/browser-foreign.log"
 step "$BUILD/log/browser.log" "pages in a browser" python3 scripts/browser_test.py "$pages/shots" "$pages"/*.html
 cat "$BUILD/log/browser.log"
-# The control: pictures that are not linked are seen.
+# The controls: pages with a defect each, which is seen.
 mkdir "$pages/control"
-sed "s/{ key: LINK, /{ /" "$pages/fork-exec.html" >"$pages/control/unlinked.html"
-! cmp -s "$pages/fork-exec.html" "$pages/control/unlinked.html" || die "the control is the same page"
-! python3 scripts/browser_test.py "$pages/control" "$pages/control/unlinked.html" >"$BUILD/log/browser-control.log" 2>&1 ||
-	die "nobody has noticed pictures that are not linked"
-grep -q 'a drag in heatmap-pages: .* shows another time' "$BUILD/log/browser-control.log" ||
-	die "the control failed for another reason: $BUILD/log/browser-control.log"
+control() { # NAME SED-SCRIPT WHAT IS SAID OF IT
+	local page=$pages/control/$1.html log=$BUILD/log/browser-control-$1.log
+	sed "$2" "$pages/fork-exec.html" >"$page"
+	! cmp -s "$pages/fork-exec.html" "$page" || die "the control $1 is the same page"
+	! python3 scripts/browser_test.py "$pages/control" "$page" >"$log" 2>&1 || die "nobody has noticed the control $1"
+	grep -qE "$3" "$log" || die "the control $1 failed for another reason: $log"
+}
+control unlinked 's/{ key: LINK, /{ /' 'a drag in heatmap-pages: .* shows another time'
+# The height is that of the points that are shown.
+control points 's/range: u => {/range: (u, ...points) => {/; s/= extent(u, view);/= points;/' \
+	'the picture ends at .*, and its line is at'
 say "screenshots: $pages/shots"

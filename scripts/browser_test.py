@@ -192,6 +192,7 @@ class Page:
             if kinds[name][0] == "heatmap":
                 self.rows(name)
         self.alone(drawn, linked)
+        self.peak()
         if linked:
             self.keys(linked)
             self.later(kinds)
@@ -264,6 +265,33 @@ class Page:
             self.browser.double_click(*self.at(name, 0.5, 0.5))
             self.check(self.ranges() == before, f"a double click in {name} does not show all")
 
+    def peak(self):
+        """A line that comes from before the time that is shown is within the picture, although the point that is
+        next to this time is another one."""
+        figure = self.browser.value("kvmtrace.figures.get('faults')?.data ?? null")
+        if not figure:
+            return
+        rates = [self.rate(figure, "references", column) for column in range(len(figure["references"]))]
+        peak = rates.index(max(rates))
+        begin, wide = peak * figure["column_width"], self.wide(figure, peak)
+        top = self.browser.value(f"""(async u => {{
+            u.setScale('x', {{ min: {begin + wide * 0.6}, max: {begin + wide * 0.9} }});
+            await new Promise(requestAnimationFrame);
+            return u.scales.y.max;
+        }})(kvmtrace.charts.get('faults'))""")
+        self.check(top >= max(rates), f"faults: the picture ends at {top}, and its line is at {max(rates)}")
+        self.browser.value("kvmtrace.charts.get('faults').whole.click()")
+        self.browser.settle()
+
+    def wide(self, figure, column):
+        """The time of a column of faults. The last one extends to the end."""
+        last = column == len(figure["references"]) - 1
+        return figure["length"] + 1 - column * figure["column_width"] if last else figure["column_width"]
+
+    def rate(self, figure, of, column):
+        """Faults a second."""
+        return figure[of][column] / self.wide(figure, column) * 1e9
+
     def keys(self, linked):
         """Keys move the cursor and zoom."""
         name = linked[0]
@@ -322,12 +350,8 @@ class Page:
                         read += 1
                 elif figure["kind"] == "faults":
                     column = min(int(left // figure["column_width"]), len(figure["references"]) - 1)
-                    begin = column * figure["column_width"]
-                    # The last one extends to the end.
-                    last = column == len(figure["references"]) - 1
-                    wide = figure["length"] + 1 - begin if last else figure["column_width"]
-                    for (label, value), counts in zip(rows[1:], (figure["references"], figure["first_references"])):
-                        rate = counts[column] / wide * 1e9
+                    for (label, value), of in zip(rows[1:], ("references", "first_references"), strict=True):
+                        rate = self.rate(figure, of, column)
                         self.check(abs(number(value) - rate) <= max(0.01, rate * 1e-6), f"{name}: {label} is {value}, not {rate}")
                         read += 1
                 elif figure["kind"] == "heatmap":

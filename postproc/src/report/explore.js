@@ -190,14 +190,34 @@
         bounds.set(at, [at + 1, at + 2]);
       }
     }
+    // The x that are shown, from the moment at which they are known.
+    let view = [xs[0], xs.at(-1)];
+    // The least and the greatest y of what is drawn there. Lines come from points outside, too, which uPlot
+    // does not pass to `range`.
+    const extent = (u, [from, to]) => {
+      let [min, max] = [Infinity, -Infinity];
+      steps.forEach((stepped, at) => {
+        if (!u.series[at].show) return;
+        const values = data[at];
+        let first = xs.findLastIndex((x, i) => x <= from && values[i] != null);
+        let last = stepped ? -1 : xs.findIndex((x, i) => x >= to && values[i] != null);
+        if (first < 0) first = 0;
+        if (last < 0) last = xs.length - 1;
+        for (let i = first; i <= last && (!stepped || i === first || xs[i] <= to); i++) {
+          if (values[i] != null) [min, max] = [Math.min(min, values[i]), Math.max(max, values[i])];
+        }
+      });
+      return [min, max];
+    };
     Object.assign(options, {
       scales: {
-        x: { time: false, distr: x.log ? 3 : 1, range: (u, min, max) => [min, max] },
+        x: { time: false, distr: x.log ? 3 : 1, range: (u, min, max) => (view = [min, max]) },
         y: {
           distr: y.log ? 3 : 1,
           // What is seen fills the height.
-          range: (u, min, max) => {
-            if (min == null || !Number.isFinite(min)) return y.range;
+          range: u => {
+            let [min, max] = extent(u, view);
+            if (min > max) return y.range;
             if (y.log) return [Math.max(min / 1.3, y.range[0]), Math.max(max * 1.3, y.range[0] * 2)];
             // Such as that of no difference.
             for (const [level] of chart.levels) [min, max] = [Math.min(min, level), Math.max(max, level)];

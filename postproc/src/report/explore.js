@@ -174,10 +174,13 @@
         points: { show: one.dots, size: 6, fill: one.color },
         value: (u, value, i, index) => {
           if (value == null) return '–';
+          // A line that is not stepped has values at its points only, and xs are those of all lines.
+          const elsewhere = one.steps || index === u.cursor.idxs[0] ? '' : ` at ${exact(x, xs[index])}`;
           const low = bounded && u.data[at + 2][index], high = bounded && u.data[at + 1][index];
           // A logarithmic scale has no 0. Its place is that of a very small number.
-          if (y.log && value <= LEAST[y.unit]) return y.unit === 'share' ? '0 %' : `at most ${value}`;
-          return exact(y, value) + (bounded && low != null ? ` (${exact(y, low)} – ${exact(y, high)})` : '');
+          if (y.log && value <= LEAST[y.unit]) return y.unit === 'share' ? '0 %' + elsewhere : `at most ${value}${elsewhere}`;
+          const bounds = bounded && low != null ? ` (${exact(y, low)} – ${exact(y, high)})` : '';
+          return exact(y, value) + bounds + elsewhere;
         },
       });
       if (bounded) {

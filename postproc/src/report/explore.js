@@ -365,14 +365,16 @@
       handler(event);
       u.setScale('y', whole);
     } };
-    options.cursor.dataIdx = (u, at, index, value) => (index > 0 && xs[index] > value ? index - 1 : index);
+    // The end belongs to the last one: uPlot moves a cursor that is next to an edge onto the edge.
+    const within = (value, many) => (many > 0 && value >= 0 && value <= many * (1 + 1e-9)
+      ? Math.min(many - 1, Math.floor(value)) : null);
+    options.cursor.dataIdx = (u, at, index, value) => within(value / width, columns) ?? columns;
     // The column and the row at the cursor. A cursor that comes from another picture has no row.
     const under = u => {
       const { left, top, idx } = u.cursor;
       if (idx == null || left < 0) return [null, null];
-      const column = Math.floor(u.posToVal(left, 'x') / width);
-      const row = top < 0 ? null : Math.floor(u.posToVal(top, 'y'));
-      return [column >= 0 && column < columns ? column : null, row >= 0 && row < rows ? row : null];
+      const column = within(u.posToVal(left, 'x') / width, columns);
+      return [column, top < 0 ? null : within(u.posToVal(top, 'y'), rows)];
     };
     const drawn = { paths: () => null, points: { show: false }, auto: false };
     Object.assign(options, {

@@ -12,21 +12,26 @@ mkdir -p "$pages"
 step "$BUILD/log/browser-build.log" "the page of a long trace" \
 	cargo test --locked -p postproc --test it report::a_long_trace
 cp "$BUILD/target/tmp/long.html" "$pages"
+report() { # NAME ARGUMENT... The page, and beside it a folder with the same data.
+	"$BUILD/target/debug/postproc" report "${@:2}" -o "$pages/$1" >"$BUILD/log/browser-$1.log" ||
+		die "no report $1: $BUILD/log/browser-$1.log"
+	mv "$pages/$1/report.html" "$pages/$1.html"
+}
 for trace in postproc/tests/fixtures/v1/{fork-exec,windows,two-cpus}.vmt.zst; do
 	name=$(basename "$trace" .vmt.zst)
 	zstd -dqf "$trace" -o "$pages/$name.vmt"
-	"$BUILD/target/debug/postproc" report "$pages/$name.vmt" -o "$pages/$name.html" >"$BUILD/log/browser-$name.log" ||
-		die "no report of $trace: $BUILD/log/browser-$name.log"
+	report "$name" "$pages/$name.vmt"
 done
 "$BUILD/target/debug/postproc" compare "$pages"/{fork-exec,two-cpus}.vmt -o "$pages/comparison.html" >"$BUILD/log/browser-comparison.log"
 seq 1 200000 | awk '{ print ($1 * 7919) % 97 * (int($1 / 50000) + 1) }' >"$pages/foreign.txt"
-"$BUILD/target/debug/postproc" report --from txt "$pages/foreign.txt" -o "$pages/foreign.html" >"$BUILD/log/browser-foreign.log"
+report foreign --from txt "$pages/foreign.txt"
 step "$BUILD/log/browser.log" "pages in a browser" python3 scripts/browser_test.py "$pages/shots" "$pages"/*.html
 cat "$BUILD/log/browser.log"
 # The controls: pages with a defect each, which is seen.
 mkdir "$pages/control"
 control() { # NAME SED-SCRIPT WHAT IS SAID OF IT
 	local page=$pages/control/$1.html log=$BUILD/log/browser-control-$1.log
+	cp -r "$pages/fork-exec" "$pages/control/$1"
 	sed "$2" "$pages/fork-exec.html" >"$page"
 	! cmp -s "$pages/fork-exec.html" "$page" || die "the control $1 is the same page"
 	! python3 scripts/browser_test.py "$pages/control" "$page" >"$log" 2>&1 || die "nobody has noticed the control $1"
@@ -36,4 +41,8 @@ control unlinked 's/{ key: LINK, /{ /' 'a drag in heatmap-pages: .* shows anothe
 # The height is that of the points that are shown.
 control points 's/range: u => {/range: (u, ...points) => {/; s/= extent(u, view);/= points;/' \
 	'the picture ends at .*, and its line is at'
+control elsewhere 's/one.steps || index === /true || /' 'fault-curve, .*: (fifo|clock|arc) is'
+control column "s|u.posToVal(left, 'x') / width, columns)|& + 1|" 'the cell is .*, not'
+control colors 's/Math.log1p(count) \* levels)/& + 1/' 'a cell of .* is #.*, not #'
+control saved 's/counts\[at++\] = number/& + 1/' 'heatmap-.*.csv: what is saved differs from the file'
 say "screenshots: $pages/shots"

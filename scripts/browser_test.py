@@ -10,6 +10,7 @@ import base64
 import fcntl
 import itertools
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -130,6 +131,33 @@ class Browser:
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         image = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(image))
+
+
+def number(text):
+    """The number at the beginning of a text."""
+    return float("nan" if text == "–" else text.removeprefix("at most ").split()[0].replace(",", ""))
+
+
+def quantity(text):
+    """A number with a unit, as names of lines have it."""
+    units = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, "k": 1e3, "M": 1e6, "G": 1e9}
+    count, _, unit = text.partition(" ")
+    return round(float(count.replace(",", "")) * units.get(unit, 1))
+
+
+def at_size(steps, points, size, text):
+    """Whether the text is the number of misses of a line at a size. `steps`: it holds up to the next point. Otherwise the
+    text may be of another size, and has it then."""
+    if " at " in text:
+        size = number(text.split(" at ")[1])
+        steps = False
+    known = [point for at, point in points if at == size or steps and at < size][-1:]
+    if text == "–" or not known:
+        return text == "–" and not known
+    wanted = max(0.5, known[0]["misses"])
+    if "low" in known[0] and f"({max(0.5, known[0]['low']):,.10g} – {max(0.5, known[0]['high']):,.10g})" not in text:
+        return False
+    return abs(number(text) - wanted) <= max(0.01, wanted * 1e-6)
 
 
 class Page:
@@ -334,54 +362,118 @@ class Page:
 
     def values(self, drawn):
         """What is read off is what the data has."""
-        data = lambda name: self.browser.value(f"kvmtrace.figures.get({json.dumps(name)}).data")
-        number = lambda text: float("nan" if text == "–" else text.split()[0].replace(",", ""))
         read = 0
-        for share in (0.13, 0.5, 0.88):
-            for name in drawn:
+        for name in drawn:
+            figure = self.browser.value(f"kvmtrace.figures.get({json.dumps(name)}).data")
+            if figure["kind"] == "heatmap":
+                read += self.cells(name, figure)
+                continue
+            for share in (0.13, 0.5, 0.88):
                 self.browser.mouse("mouseMoved", *self.at(name, share, 0.5))
                 self.browser.settle()
-                figure, rows = data(name), self.read_off(name)
+                (_, at), *rows = self.read_off(name)
                 left = self.browser.value(f"(u => u.posToVal(u.cursor.left, 'x'))(kvmtrace.charts.get({json.dumps(name)}))")
-                if figure["kind"] == "working-set":
-                    sample = min(figure["samples"], key=lambda sample: abs(sample["t"] - left))
-                    for label, value in rows[1:]:
-                        self.check(number(value) in sample["pages"], f"{name}: {label} is {value}, at {sample}")
-                        read += 1
-                elif figure["kind"] == "faults":
-                    column = min(int(left // figure["column_width"]), len(figure["references"]) - 1)
-                    for (label, value), of in zip(rows[1:], ("references", "first_references"), strict=True):
-                        rate = self.rate(figure, of, column)
-                        self.check(abs(number(value) - rate) <= max(0.01, rate * 1e-6), f"{name}: {label} is {value}, not {rate}")
-                        read += 1
-                elif figure["kind"] == "heatmap":
-                    column = int(left // figure["column_width"])
-                    if column >= figure["columns"]:
-                        continue
-                    cells = [dict(zip(row[::2], row[1::2])) for row in figure["cells"]]
-                    total = sum(row.get(column, 0) for row in cells)
-                    self.check(number(rows[1][1]) == total, f"{name}: {rows[1]}, not {total}")
-                    row = min(int(len(cells) * 0.5), len(cells) - 1)
-                    near = {cells[i].get(column, 0) for i in range(max(0, row - 1), min(len(cells), row + 2))}
-                    self.check(number(rows[2][1]) in near, f"{name}: {rows[2]}, not one of {near}")
-                    read += 1
-                elif figure["kind"] == "misses":
-                    for column, (label, value) in zip(figure["columns"], rows[1:], strict=True):
-                        known = [row["cell"]["misses"] for row in column["rows"]]
-                        self.check(value == "–" or number(value) in known, f"{name}: {label} is {value}")
-                        read += value != "–"
-                elif figure["kind"] == "fault-curve":
-                    for line, (label, value) in zip(figure["policies"], rows[1:], strict=True):
-                        misses = [max(0.5, point["misses"]) for point in line["points"]]
-                        known = any(abs(number(value) - m) <= max(0.01, m * 1e-6) for m in misses) if value != "–" else True
-                        self.check(known, f"{name}: {label} is {value}")
-                        read += value != "–"
+                tests = self.tests(figure, left, at, rows)
+                for (label, value), right in zip(rows, tests or [], strict=tests is not None):
+                    self.check(right(value), f"{name}, {at}: {label} is {value}")
+                    read += value != "–"
         self.check(read >= 6, f"only {read} values were read off")
 
+    def tests(self, figure, left, at, rows):
+        """For each row of a legend, whether a text is the right one. The cursor is at `left`, of which `at` is the text. None if
+        this is not known here."""
+        if figure["kind"] == "working-set":
+            sample = min(figure["samples"], key=lambda sample: abs(sample["t"] - left))
+            windows = dict(zip(figure["tau"], sample["pages"], strict=True))
+            return [lambda value, pages=windows[quantity(label.removeprefix("τ = "))]: value == f"{pages:,}" for label, _ in rows]
+        if figure["kind"] == "faults":
+            column = min(int(left // figure["column_width"]), len(figure["references"]) - 1)
+            rates = [self.rate(figure, of, column) for of in ("references", "first_references")]
+            return [lambda value, rate=rate: abs(number(value) - rate) <= max(0.01, rate * 1e-6) for rate in rates]
+        if figure["kind"] == "misses":
+            lines = [(False, [(row["size_pages"], row["cell"]) for row in column["rows"]]) for column in figure["columns"]]
+        elif figure["kind"] == "fault-curve":
+            lines = [(line["all_sizes"], [(point["size_pages"], point) for point in line["points"]])
+                     for line in figure["policies"]]
+        else:
+            return None
+        return [lambda value, line=line: at_size(*line, number(at), value) for line in lines]
+
+    def cells(self, name, figure):
+        """What is read off in a heat map, and how it looks: in the cell with the most references, in one with few, and
+        in one without. Returns how many cells were looked at."""
+        columns, rows = figure["columns"], figure["rows"]
+        counts = [dict(zip(row[::2], row[1::2])) for row in figure["cells"]]
+        # Others are beside a line that marks a gap.
+        inner = [row for row in range(1, len(rows) - 1) if rows[row - 1][1] == rows[row][0] and rows[row][1] == rows[row + 1][0]]
+        used = sorted((counts[row][column], column, row) for row in inner for column in counts[row])
+        empty = [(0, column, row) for row in inner for column in range(columns) if column not in counts[row]]
+        looked = [*used[:1], *used[-1:], *empty[len(empty) // 2:][:1]]
+        colors, most = self.browser.value(
+            f"(({{ colors, most }}) => [colors, most])(kvmtrace.figures.get({json.dumps(name)}).explored)")
+        self.check(most == max(max(row.values(), default=0) for row in counts), f"{name}: most is {most}")
+        for count, column, row in looked:
+            left, top, width, height = self.box(name)
+            low, high = self.ranges()[name]
+            # A mouse is at whole pixels. Of those next to the middle of a cell, the nearest one.
+            share = lambda x, y: ((low + (x - left) / width * (high - low)) / figure["column_width"],
+                                  (1 - (y - top) / height) * len(rows))
+            x = left + ((column + 0.5) * figure["column_width"] - low) / (high - low) * width
+            y = top + (1 - (row + 0.5) / len(rows)) * height
+            near = [(int(x) + dx, int(y) + dy) for dx in (0, 1) for dy in (0, 1)]
+            x, y = min(near, key=lambda at: max(abs(a - b - 0.5) for a, b in zip(share(*at), (column, row))))
+            self.browser.mouse("mouseMoved", x, y)
+            self.browser.settle()
+            _, total, cell = self.read_off(name)
+            wanted = sum(line.get(column, 0) for line in counts)
+            self.check(total[1] == f"{wanted:,}", f"{name}: {total} in column {column}, not {wanted}")
+            begin, end, mapping = rows[row]
+            words = (f"{begin:#x} – {end:#x}" if figure["rows_are"] == "addresses" else f"pages {begin:,} – {end - 1:,}")
+            wanted = ", ".join(filter(None, [f"{count:,} to {words}", mapping]))
+            self.check(cell[1] == wanted, f"{name}: the cell is {cell[1]}, not {wanted}")
+            pixel = self.browser.value(f"""(u => {{
+                const [x, y] = [u.valToPos({(column + 0.5) * figure["column_width"]}, 'x', true), u.valToPos({row + 0.5}, 'y', true)];
+                // The browser would complain of pixels that are read from the picture itself.
+                const copy = document.createElement('canvas').getContext('2d');
+                copy.drawImage(u.ctx.canvas, Math.floor(x), Math.floor(y), 1, 1, 0, 0, 1, 1);
+                return [...copy.getImageData(0, 0, 1, 1).data];
+            }})(kvmtrace.charts.get({json.dumps(name)}))""")
+            seen = "#" + bytes(pixel[:3]).hex()
+            if count:
+                level = min(int(math.log1p(count) / math.log1p(most) * len(colors)), len(colors) - 1)
+                self.check(seen == colors[level], f"{name}: a cell of {count} is {seen}, not {colors[level]}")
+            else:
+                self.check(seen not in colors, f"{name}: an empty cell is {seen}")
+        return len(looked)
+
     def saved(self, kinds):
-        """Each picture can be saved in each form."""
-        count = self.browser.value("document.querySelectorAll('.save button').length")
-        self.check(count == 3 * len(kinds), f"{count} buttons for {len(kinds)} pictures")
+        """Each picture can be saved in each form. A folder beside the page, of the same name, has what the report has
+        written to files: this is the same."""
+        saved = self.browser.value("""(async () => {
+            const saved = [];
+            const { createObjectURL } = URL;
+            const { click } = HTMLAnchorElement.prototype;
+            URL.createObjectURL = blob => (saved.push({ text: blob.text() }), '#');
+            HTMLAnchorElement.prototype.click = function () { saved.at(-1).name = this.download; };
+            for (const button of document.querySelectorAll('.save button')) {
+                const begun = performance.now();
+                button.click();
+                saved.at(-1).took = performance.now() - begun;
+            }
+            URL.createObjectURL = createObjectURL;
+            HTMLAnchorElement.prototype.click = click;
+            return Promise.all(saved.map(async ({ name, text, took }) => [name, await text, took]));
+        })()""")
+        names = sorted(f"{name}.{form}" for name in kinds for form in ("svg", "csv", "json"))
+        self.check(sorted(name for name, *_ in saved) == names, f"saved are {[name for name, *_ in saved]}")
+        files = self.path.with_suffix("")
+        for name, text, took in saved:
+            if name.endswith(".svg") or not files.is_dir():
+                continue
+            file = (files / name).read_text()
+            form = json.loads if name.endswith(".json") else str
+            self.check(form(text) == form(file), f"{name}: what is saved differs from the file")
+        self.check(not files.is_dir() or len([*files.glob("*.svg")]) == len(kinds), f"{files}: other files")
 
     def printed(self):
         """On paper, each picture is there once, as SVG."""

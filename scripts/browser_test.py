@@ -468,6 +468,7 @@ class Page:
         self.check(sorted(name for name, *_ in saved) == names, f"saved are {[name for name, *_ in saved]}")
         files = self.path.with_suffix("")
         for name, text, took in saved:
+            self.check(took < SOON * 250, f"{name}: saving it takes {took:.0f} ms")
             if name.endswith(".svg") or not files.is_dir():
                 continue
             file = (files / name).read_text()

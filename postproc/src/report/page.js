@@ -49,8 +49,10 @@
     const addresses = data.rows_are === 'addresses';
     const number = n => addresses ? '0x' + n.toString(16) : n;
     const lines = [`time,${addresses ? 'address' : 'page'},end,mapping,references`];
+    // They are made each time that they are asked for.
+    const { cells: all } = data;
     data.rows.forEach(([from, to, name], row) => {
-      const cells = data.cells[row];
+      const cells = all[row];
       for (let i = 0; i < cells.length; i += 2) {
         lines.push([cells[i] * data.column_width, number(from), number(to), quoted(name || ''), cells[i + 1]].join(','));
       }

@@ -25,6 +25,9 @@ done
 "$BUILD/target/debug/postproc" compare "$pages"/{fork-exec,two-cpus}.vmt -o "$pages/comparison.html" >"$BUILD/log/browser-comparison.log"
 seq 1 200000 | awk '{ print ($1 * 7919) % 97 * (int($1 / 50000) + 1) }' >"$pages/foreign.txt"
 report foreign --from txt "$pages/foreign.txt"
+# In this page, one picture cannot be drawn.
+spoil="s/u = new uPlot(/if (figure.id === 'heatmap-pages') throw new Error('spoilt'); &/"
+sed "$spoil" "$pages/fork-exec.html" >"$pages/spoilt.html"
 step "$BUILD/log/browser.log" "pages in a browser" python3 scripts/browser_test.py "$pages/shots" "$pages"/*.html
 cat "$BUILD/log/browser.log"
 # The controls: pages with a defect each, which is seen.

@@ -3,6 +3,7 @@
 
     browser_test.py SCREENSHOTS PAGE...
 
+In a page of the name spoilt.html, the picture heatmap-pages cannot be drawn, and that is all that is looked at.
 Uses the DevTools protocol over a pipe. Exits with 1 if something is wrong.
 """
 
@@ -476,6 +477,21 @@ class Page:
             self.check(form(text) == form(file), f"{name}: what is saved differs from the file")
         self.check(not files.is_dir() or len([*files.glob("*.svg")]) == len(kinds), f"{files}: other files")
 
+    def spoilt(self):
+        """If the script fails in one picture, its SVG is there, and all other pictures are drawn."""
+        self.browser.open(self.path)
+        seen = self.browser.value("""Object.fromEntries([...kvmtrace.figures].filter(([, one]) => one.explored
+            && !one.figure.classList.contains('later')).map(([id, { figure }]) =>
+            [id, ['svg', '.chart'].map(part => figure.querySelector(':scope > ' + part))
+                .map(one => one !== null && getComputedStyle(one).display !== 'none')]))""")
+        failed = [name for name, (svg, chart) in seen.items() if svg and not chart]
+        self.check(failed == ["heatmap-pages"], f"as SVG, there are {failed}")
+        drawn = [name for name, (svg, chart) in seen.items() if chart and not svg]
+        self.check(len(drawn) >= 6 and len(drawn) + 1 == len(seen), f"of {list(seen)}, only {drawn} are drawn")
+        said = [event for event in self.browser.complaints() if "spoilt" in json.dumps(event)]
+        self.check(len(said) == 1, f"it is said {len(said)} times")
+        return self.wrong
+
     def printed(self):
         """On paper, each picture is there once, as SVG."""
         self.browser.call("Emulation.setEmulatedMedia", media="print")
@@ -494,7 +510,8 @@ def main(screenshots, *paths):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(profile)
         try:
-            wrong = [words for path in paths for words in Page(browser, pathlib.Path(path)).run(screenshots)]
+            pages = [Page(browser, pathlib.Path(path)) for path in paths]
+            wrong = [words for page in pages for words in (page.spoilt() if page.path.stem == "spoilt" else page.run(screenshots))]
         finally:
             browser.process.kill()
             browser.process.wait()

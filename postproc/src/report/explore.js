@@ -476,13 +476,14 @@
     if (key) box.append(key);
     if (explored.notes.length) box.append(element('p', explored.notes.join(' '), 'notes'));
     figure.prepend(box);
-    figure.classList.add('drawn');
     const size = () => ({ width: Math.max(320, plot.clientWidth), height });
     let u = null;
     options.hooks.init = [made => Object.assign(made, { whole, rows })];
     u = new uPlot({ ...options, ...size() }, data, plot);
     plot.querySelector('.uplot').append(whole);
     charts.set(figure.id, u);
+    // Only now is the SVG hidden.
+    figure.classList.add('drawn');
     const all = () => {
       zoom(u, u.data[0][0], u.data[0].at(-1));
       if (rows) u.setScale('y', rows);
@@ -504,9 +505,21 @@
     const other = explored.over_time && [...charts.values()].find(c => c !== u && c.cursor.sync.key === LINK);
     if (other) u.setScale('x', { min: other.scales.x.min, max: other.scales.x.max });
   };
-  for (const one of figures.values()) show(one);
+  // A picture that cannot be drawn remains what it was, and others are drawn.
+  const showIfPossible = one => {
+    try {
+      show(one);
+    } catch (error) {
+      one.figure.querySelector('.chart')?.remove();
+      one.figure.classList.remove('drawn');
+      charts.get(one.figure.id)?.destroy();
+      charts.delete(one.figure.id);
+      console.error(error);
+    }
+  };
+  for (const one of figures.values()) showIfPossible(one);
   for (const select of document.querySelectorAll('.choice select')) {
-    select.addEventListener('change', () => show(figures.get(select.value)));
+    select.addEventListener('change', () => showIfPossible(figures.get(select.value)));
   }
   requestAnimationFrame(() => { window.kvmtrace.drawn = performance.now(); });
 })();

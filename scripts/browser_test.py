@@ -300,7 +300,7 @@ class Page:
         figure = self.browser.value("kvmtrace.figures.get('faults')?.data ?? null")
         if not figure:
             return
-        rates = [self.rate(figure, "references", column) for column in range(len(figure["references"]))]
+        rates = [self.rate(figure, "faults", column) for column in range(len(figure["faults"]))]
         peak = rates.index(max(rates))
         begin, wide = peak * figure["column_width"], self.wide(figure, peak)
         top = self.browser.value(f"""(async u => {{
@@ -314,7 +314,7 @@ class Page:
 
     def wide(self, figure, column):
         """The time of a column of faults. The last one extends to the end."""
-        last = column == len(figure["references"]) - 1
+        last = column == len(figure["faults"]) - 1
         return figure["length"] + 1 - column * figure["column_width"] if last else figure["column_width"]
 
     def rate(self, figure, of, column):
@@ -388,8 +388,8 @@ class Page:
             windows = dict(zip(figure["tau"], sample["pages"], strict=True))
             return [lambda value, pages=windows[quantity(label.removeprefix("τ = "))]: value == f"{pages:,}" for label, _ in rows]
         if figure["kind"] == "faults":
-            column = min(int(left // figure["column_width"]), len(figure["references"]) - 1)
-            rates = [self.rate(figure, of, column) for of in ("references", "first_references")]
+            column = min(int(left // figure["column_width"]), len(figure["faults"]) - 1)
+            rates = [self.rate(figure, of, column) for of in ("faults", "first_references")]
             return [lambda value, rate=rate: abs(number(value) - rate) <= max(0.01, rate * 1e-6) for rate in rates]
         if figure["kind"] == "misses":
             lines = [(False, [(row["size_pages"], row["cell"]) for row in column["rows"]]) for column in figure["columns"]]

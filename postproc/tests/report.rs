@@ -281,7 +281,7 @@ fn figures_are_those_of_simulate_and_of_the_csv() {
         let counts = faults[name].as_array().unwrap();
         counts.iter().map(|n| n.as_u64().unwrap()).sum()
     };
-    assert_eq!(sum("references"), references);
+    assert_eq!(sum("faults"), references);
     assert_eq!(sum("first_references"), curves["cold"].as_u64().unwrap());
     let slices = data("slices");
     let sum = |name: &str| -> u64 {
@@ -294,6 +294,39 @@ fn figures_are_those_of_simulate_and_of_the_csv() {
     let kinds = f.read("r/kinds-of-memory.csv");
     assert!(kinds.contains("\nlibrary,read from a file,100,"), "{kinds}");
     assert!(kinds.contains("\nanonymous,filled with zeros,"), "{kinds}");
+}
+
+/// A second chance counts as a reference, and not as a fault.
+#[test]
+fn second_chances_are_no_faults() {
+    let f = Fixture::new();
+    let mut b = TraceBuilder::new(2, 8);
+    b.task(0, 10, 10, 1, "clock");
+    b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, Prot(3));
+    for i in 0..400u64 {
+        let access = match i % 10 {
+            9 => Access::Seen,
+            _ => Access::Read,
+        };
+        b.touch_as(0, 10, 1, 0x10_0000 + i % 20 * 4096, access);
+    }
+    std::fs::write(f.path("clock.vmtrace"), b.finish()).unwrap();
+    // The builder's stays are not those of a set with second chances, which the report says.
+    let args = ["report", "clock.vmtrace", "--policy", "lru", "-o", "r"];
+    assert_eq!(
+        support::postproc(&args, f.0.path()).status.code(),
+        Some(1)
+    );
+    let sum = |file: &str, list: &str| -> u64 {
+        let data: serde_json::Value = serde_json::from_str(&f.read(file)).unwrap();
+        let counts = data[list].as_array().unwrap();
+        counts.iter().map(|n| n.as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum("r/faults.json", "faults"), 360);
+    assert_eq!(sum("r/faults.json", "first_references"), 18);
+    let rows = f.read("r/heatmap-pages.csv");
+    let count = |row: &str| row.rsplit(',').next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(rows.lines().skip(1).map(count).sum::<u64>(), 400);
 }
 
 /// What cannot be simulated as a whole is estimated, and says so.

@@ -1,7 +1,7 @@
 //! Faults a second, over time.
 //!
-//! Each reference in a trace is a page fault, so their number a second shows when the programs
-//! touch more pages than the set holds, and when they are slowed down.
+//! Each reference in a trace is a page fault, unless it is a second chance. So the number of faults a
+//! second shows when the programs use more pages than the set holds, and when tracing slows them down.
 
 use std::fmt::Write;
 
@@ -15,10 +15,10 @@ use super::timeline::{COLUMNS, Moved, Row, Timeline};
 const FINE: usize = 8 * COLUMNS;
 /// Columns are not merged if there are so few of them.
 const COARSE: usize = COLUMNS / 4;
-/// Columns are merged until they have so many references, on average.
+/// Columns are merged until they have so many faults, on average.
 const ENOUGH: u64 = 16;
 
-/// Counts references by time.
+/// Counts faults by time.
 pub struct Faults {
     line: Timeline<FINE>,
     start: u64,
@@ -28,7 +28,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// For references from `start` on; `length` is what is expected.
+    /// For faults from `start` on; `length` is what is expected.
     pub fn new(start: u64, length: u64) -> Self {
         Faults {
             line: Timeline::new(start, length),
@@ -39,9 +39,9 @@ impl Faults {
         }
     }
 
-    /// One reference; `first` is whether its page was not referenced before.
+    /// One fault; `first` is whether its page was not referenced before.
     #[inline]
-    pub fn reference(&mut self, moment: u64, first: bool) {
+    pub fn fault(&mut self, moment: u64, first: bool) {
         while let Some(moved) = self.line.step(moment) {
             if moved == Moved::Doubled {
                 self.all.double();
@@ -56,14 +56,14 @@ impl Faults {
     }
 
     /// The width of a column, and the counts of all columns. The last one extends to the end, and is
-    /// half as wide as the others at least: a few references in a moment are no rate.
+    /// half as wide as the others at least: a few faults in a moment are no rate.
     fn columns(&self) -> (u64, Vec<u32>, Vec<u32>) {
         let mut width = self.line.width();
         let used = self.line.present() + 1;
         let (mut all, mut first) = (self.all.clone(), self.first.clone());
-        let references: u64 = all.cells().iter().map(|&count| u64::from(count)).sum();
+        let faults: u64 = all.cells().iter().map(|&count| u64::from(count)).sum();
         let mut columns = used;
-        while columns > COARSE && references < ENOUGH * columns as u64 {
+        while columns > COARSE && faults < ENOUGH * columns as u64 {
             all.double();
             first.double();
             width = width.saturating_mul(2);
@@ -135,7 +135,7 @@ impl Faults {
                 Unit::Nanos.text(width as f64)
             )],
         };
-        let mut csv = String::from("t,references,first_references\n");
+        let mut csv = String::from("t,faults,first_references\n");
         for (column, (all, first)) in all.iter().zip(&first).enumerate() {
             // Writing to a string cannot fail.
             let _ = writeln!(csv, "{},{all},{first}", begin(column));
@@ -144,15 +144,15 @@ impl Faults {
             id: "faults".into(),
             title: chart.title.clone(),
             section: "",
-            about: "Each reference in the trace is a page fault. Without the tracer, only first references \
-                    would be page faults, or fewer. Where there are many others, the programs use more \
-                    pages at a time than the set holds, and the tracer makes them slow."
+            about: "The page faults that the trace has as references. A high rate of faults that are no first \
+                    references means that the programs use more pages at a time than the set holds. Tracing \
+                    then slows the programs down."
                 .into(),
             svg: chart.draw(),
             explored: chart.explored(),
             csv,
             json: json!({"kind": "faults", "column_width": width, "length": length,
-                "references": all, "first_references": first}),
+                "faults": all, "first_references": first}),
         }
     }
 }
@@ -167,14 +167,14 @@ mod tests {
         let mut faults = Faults::new(1_000, 10);
         let moments = 10 * FINE as u64;
         for i in 0..moments {
-            faults.reference(1_000 + i, i % 4 == 0);
+            faults.fault(1_000 + i, i % 4 == 0);
         }
         let json = faults.figure("").json;
         let counts = |name: &str| -> Vec<u64> {
             let counts = json[name].as_array().expect("a list");
             counts.iter().filter_map(|n| n.as_u64()).collect()
         };
-        let all = counts("references");
+        let all = counts("faults");
         assert!(all.len() <= FINE && all.len() > FINE / 4, "{}", all.len());
         assert_eq!(all.iter().sum::<u64>(), moments);
         let width = json["column_width"].as_u64().expect("a number");
@@ -182,26 +182,26 @@ mod tests {
         assert_eq!(counts("first_references").iter().sum::<u64>(), moments / 4);
     }
 
-    /// A column is 11 ns wide, and there are few references.
+    /// A column is 11 ns wide, and there are few faults.
     #[test]
     fn a_short_rest_is_no_column() {
         let csv = |moments: &[u64]| {
             let mut faults = Faults::new(0, 10 * FINE as u64);
             for &moment in moments {
-                faults.reference(moment, false);
+                faults.fault(moment, false);
             }
             faults.figure("").csv
         };
-        let head = "t,references,first_references\n";
+        let head = "t,faults,first_references\n";
         assert_eq!(csv(&[0, 1, 2, 11, 12]), format!("{head}0,5,0\n"));
         assert_eq!(csv(&[0, 1, 2, 11, 19]), format!("{head}0,3,0\n11,2,0\n"));
-        // One reference in each of many columns would be noise.
+        // One fault in each of many columns would be noise.
         let mut each = Faults::new(0, 10 * FINE as u64);
         for column in 0..FINE as u64 {
-            each.reference(column * 11, false);
+            each.fault(column * 11, false);
         }
         let json = each.figure("").json;
         assert_eq!(json["column_width"], 11 * 16);
-        assert_eq!(json["references"].as_array().map(Vec::len), Some(FINE / 16));
+        assert_eq!(json["faults"].as_array().map(Vec::len), Some(FINE / 16));
     }
 }

@@ -19,7 +19,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::sim::Curve;
 use crate::space::Issue;
 use crate::trace::{Event, Trace};
-use crate::units::CanonPage;
+use crate::units::{Access, CanonPage};
 use crate::virtual_time;
 
 const STYLE: &str = include_str!("page.css");
@@ -85,7 +85,10 @@ impl Consumer for Views {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         for (r, page) in batch.refs.iter().zip(batch.pages) {
             let first = self.heat.reference(r.time_ns, page.0);
-            self.faults.reference(r.time_ns, first);
+            // A second chance is a reference, and no fault.
+            if r.flags().access() != Access::Seen {
+                self.faults.fault(r.time_ns, first);
+            }
             self.set.reference(r.time_ns, page.0);
         }
         self.addresses.references(batch)?;

@@ -313,10 +313,7 @@ fn second_chances_are_no_faults() {
     std::fs::write(f.path("clock.vmtrace"), b.finish()).unwrap();
     // The builder's stays are not those of a set with second chances, which the report says.
     let args = ["report", "clock.vmtrace", "--policy", "lru", "-o", "r"];
-    assert_eq!(
-        support::postproc(&args, f.0.path()).status.code(),
-        Some(1)
-    );
+    assert_eq!(support::postproc(&args, f.0.path()).status.code(), Some(1));
     let sum = |file: &str, list: &str| -> u64 {
         let data: serde_json::Value = serde_json::from_str(&f.read(file)).unwrap();
         let counts = data[list].as_array().unwrap();
@@ -488,6 +485,40 @@ fn a_long_trace_has_a_small_page() {
     // All cells of seven heat maps are used.
     assert_eq!(text.matches("\"kind\":\"heatmap\"").count(), 7);
     assert!((1_000_000..5_000_000).contains(&bytes), "{bytes}");
+}
+
+/// So has one in which each row of the maps of addresses has another name, which is as long as names can
+/// be, and whose letters each take six bytes.
+#[test]
+fn long_names_take_little_room() {
+    let f = Fixture::new();
+    let mut b = TraceBuilder::new(1, 64);
+    for of in 1..=6 {
+        b.task(0, of * 10, of * 10, of, "names");
+        for i in 0..256 {
+            let file = FileId {
+                dev: 8 << 20,
+                ino: u64::from(of) << 16 | i,
+                generation: 0,
+            };
+            let begin = 0x10_0000 + i * 4096;
+            let (range, kind) = (begin..begin + 4096, uapi::VMTRACE_MAP_FILE);
+            let number = format!("{of}-{i}");
+            let name = "<".repeat(uapi::VMTRACE_NAME_MAX as usize - number.len()) + &number;
+            b.map(0, of * 10, of, range, Prot(5), kind, 0, file, 0, &name);
+            b.touch_as(0, of * 10, of, begin, Access::Read);
+        }
+    }
+    std::fs::write(f.path("names.vmtrace"), b.finish()).unwrap();
+    f.run(&["report", "names.vmtrace", "--policy", "lru", "-o", "r"]);
+    let page = f.read("r/report.html");
+    assert_eq!(page.matches("\"kind\":\"heatmap\"").count(), 7);
+    let all_names = 6 * 256 * 6 * 248;
+    assert!(
+        (all_names..5_000_000).contains(&page.len()),
+        "{}",
+        page.len()
+    );
 }
 
 /// A trace from elsewhere has a page, too: its time is the number of references.

@@ -41,6 +41,14 @@ impl Unit {
         }
     }
 
+    /// What is drawn instead of 0 on a logarithmic scale.
+    pub fn least(self) -> f64 {
+        match self {
+            Unit::Count | Unit::Pages(_) | Unit::Nanos => 0.5,
+            Unit::Share => 1e-9,
+        }
+    }
+
     /// Bytes of a page, if pages are counted.
     fn page_size(self) -> Option<u64> {
         match self {
@@ -326,7 +334,7 @@ impl LineChart {
     pub fn explored(&self) -> Value {
         let axis = |(unit, log): (Unit, bool), label: &str, range: (f64, f64)| {
             json!({"unit": unit.name(), "page_size": unit.page_size(), "log": log, "label": label,
-                "range": [number(range.0), number(range.1)]})
+                "least": unit.least(), "range": [number(range.0), number(range.1)]})
         };
         // The ends are points, too: a browser shows all x at first.
         let ends = [self.x_range.0, self.x_range.1];
@@ -589,6 +597,7 @@ mod tests {
             json!([null, 2, 0.3333333, null])
         );
         assert_eq!(explored["series"][1]["low"], Value::Null);
+        assert_eq!(explored["y"]["least"], json!(0.5));
     }
 
     #[test]

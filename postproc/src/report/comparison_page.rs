@@ -124,7 +124,7 @@ fn curves(c: &Comparison, drawn: &Drawn) -> Figure {
         name: c.name(column.under),
         points: cells
             .iter()
-            .map(|(size, cell)| (*size as f64, (cell.misses as f64).max(0.5)))
+            .map(|(size, cell)| (*size as f64, (cell.misses as f64).max(Unit::Count.least())))
             .collect(),
         steps: false,
         dots: cells.len() < drawn.sizes.len(),
@@ -132,7 +132,7 @@ fn curves(c: &Comparison, drawn: &Drawn) -> Figure {
             .iter()
             .filter_map(|(size, cell)| {
                 let band = cell.band?;
-                let at = |count: u64| (count as f64).max(0.5);
+                let at = |count: u64| (count as f64).max(Unit::Count.least());
                 Some((*size as f64, at(band.low), at(band.high)))
             })
             .collect(),
@@ -317,7 +317,7 @@ fn working_sets(c: &Comparison) -> Option<Figure> {
         series.push(Series {
             name: run.label.clone(),
             points: points
-                .map(|row| (row.tau_ns as f64, row.mean_pages.max(0.5)))
+                .map(|row| (row.tau_ns as f64, row.mean_pages.max(Unit::Count.least())))
                 .collect(),
             dots: true,
             ..Series::default()

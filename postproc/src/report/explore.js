@@ -15,8 +15,6 @@
     pages: [[1e9, ' G'], [1e6, ' M'], [1, '']],
     share: [[0, ' %', 0.01]],
   };
-  // What Rust draws instead of 0 on a logarithmic scale.
-  const LEAST = { count: 0.5, pages: 0.5, share: 1e-9 };
   // What a number is divided by, and its unit.
   const scaleOf = (unit, size) => {
     const scale = SCALES[unit].find(([from]) => size >= from) ?? SCALES[unit].at(-1);
@@ -177,8 +175,8 @@
           // A line that is not stepped has values at its points only, and xs are those of all lines.
           const elsewhere = one.steps || index === u.cursor.idxs[0] ? '' : ` at ${exact(x, xs[index])}`;
           const low = bounded && u.data[at + 2][index], high = bounded && u.data[at + 1][index];
-          // A logarithmic scale has no 0. Its place is that of a very small number.
-          if (y.log && value <= LEAST[y.unit]) return y.unit === 'share' ? '0 %' + elsewhere : `at most ${value}${elsewhere}`;
+          // A logarithmic scale has no 0. This value has its place.
+          if (y.log && value <= y.least) return y.unit === 'share' ? '0 %' + elsewhere : `at most ${value}${elsewhere}`;
           const bounds = bounded && low != null ? ` (${exact(y, low)} – ${exact(y, high)})` : '';
           return exact(y, value) + bounds + elsewhere;
         },

@@ -176,8 +176,9 @@ impl Caption<'_> {
 fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     let bounded = line.points.iter().filter_map(|p| {
         let band = p.band?;
+        let least = Unit::Count.least();
         let (low, high) = (band.low as f64, band.high as f64);
-        Some((p.size_pages as f64, low.max(0.5), high.max(0.5)))
+        Some((p.size_pages as f64, low.max(least), high.max(least)))
     });
     let mut band: Vec<_> = bounded.collect();
     if let Some(&(_, low, high)) = band.last() {
@@ -266,7 +267,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
             let mut points: Vec<(f64, f64)> = Vec::new();
             let mut before = None;
             for p in &line.points {
-                let point = (p.size_pages as f64, p.misses.max(0.5));
+                let point = (p.size_pages as f64, p.misses.max(Unit::Count.least()));
                 if point.0 < x_range.0 {
                     before = Some(point.1);
                     continue;

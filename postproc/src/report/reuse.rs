@@ -553,7 +553,7 @@ impl Reuse {
                 }
                 let _ = writeln!(csv, "{},{size},{},{misses}", slice.number, slice.references);
                 let share = misses as f64 / slice.references.max(1) as f64;
-                points.push((size as f64, share.max(1e-9)));
+                points.push((size as f64, share.max(Unit::Share.least())));
                 if misses > 0 {
                     lowest = lowest.min(share);
                 }

@@ -345,7 +345,7 @@ impl WorkingSet {
                     .iter_mut()
                     .zip([mean, f64::from(p5), f64::from(p95), f64::from(most)])
             {
-                line.push((window(i) as f64, value.max(0.5)));
+                line.push((window(i) as f64, value.max(Unit::Count.least())));
             }
         }
         let names = ["mean", "5th percentile", "95th percentile", "largest"];

@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_gets_all_points() {
+    fn points_within_the_axis_share_their_x() {
         let series = |points: &[(f64, f64)]| Series {
             points: points.into(),
             ..Series::default()

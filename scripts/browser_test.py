@@ -225,6 +225,7 @@ class Page:
         if linked:
             self.keys(linked)
             self.later(kinds)
+        self.by_keys(drawn, kinds)
         self.values(drawn)
         self.saved(kinds)
         self.printed()
@@ -338,6 +339,39 @@ class Page:
             self.check(abs((d - c) - (b - a) / 2) < (b - a) / 50, f"+ in {name}: {other} shows {c} to {d}")
         self.browser.key("0")
         self.check(self.ranges() == before, "0 does not show all")
+
+    def by_keys(self, drawn, kinds):
+        """Keys go through the rows of a heat map, and hide lines."""
+        focused = lambda selector: self.browser.value(f"document.activeElement.matches({json.dumps(selector)})")
+        for name in drawn:
+            chart = f"kvmtrace.charts.get({json.dumps(name)})"
+            live = self.browser.value(f"{chart}.root.querySelector('.u-legend').getAttribute('aria-live')")
+            self.check(live == "polite", f"{name}: a screen reader does not say what is read off")
+            if kinds[name][0] == "heatmap":
+                # The page scrolls, and the mouse may leave a picture by this.
+                self.browser.value(f"{chart}.root.parentElement.focus()")
+                self.browser.mouse("mouseMoved", 1, 1)
+                self.browser.settle()
+                row = lambda: self.browser.value(f"(u => u.posToVal(u.cursor.top, 'y'))({chart})")
+                self.browser.key("ArrowRight")
+                before = row()
+                self.browser.key("ArrowUp")
+                self.check(math.floor(row()) == math.floor(before) + 1, f"{name}: up goes from row {before} to {row()}")
+                self.browser.key("ArrowDown")
+                self.check(math.floor(row()) == math.floor(before), f"{name}: down goes to row {row()}, not to {before}")
+                self.browser.key("+")
+                self.browser.value(f"{chart}.whole.focus(), {chart}.whole.click()")
+                self.browser.settle()
+                self.check(focused(".plot"), f"{name}: the focus is lost with the button")
+                continue
+            label = f"{chart}.root.querySelectorAll('.u-series')[1].querySelector('th')"
+            state = lambda: self.browser.value(f"[{chart}.series[1].show, {label}.getAttribute('aria-pressed')]")
+            self.browser.value(f"{label}.focus()")
+            self.check(focused("th[role=button]"), f"{name}: Tab does not reach names")
+            self.browser.key("Enter")
+            self.check(state() == [False, "false"], f"{name}: Enter makes a line {state()}")
+            self.browser.key(" ")
+            self.check(state() == [True, "true"], f"{name}: a space makes a line {state()}")
 
     def later(self, kinds):
         """A picture that is chosen is drawn, and shows the same time."""

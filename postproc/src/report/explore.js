@@ -247,6 +247,7 @@
     const { hooks } = options;
     hooks.setSeries = [(u, at, change) => {
       if (change.show == null) return;
+      u.root.querySelectorAll('.u-series')[at]?.querySelector('th').setAttribute('aria-pressed', change.show);
       for (const bound of bounds.get(at) ?? []) u.setSeries(bound, { show: change.show }, false);
     }];
     hooks.drawClear = [u => clipped(u, (ctx, box) => {
@@ -455,7 +456,32 @@
     let at = u.cursor.idx ?? xs.findIndex(x => x >= min);
     if (u.cursor.idx != null) at = Math.min(xs.length - 1, Math.max(0, at + by));
     const top = u.cursor.top >= 0 ? u.cursor.top : u.bbox.height / uPlot.pxRatio / 2;
-    if (xs[at] >= min && xs[at] <= max) u.setCursor({ left: u.valToPos(xs[at], 'x') + 0.01, top }, true, true);
+    const left = Math.min(u.valToPos(xs[at], 'x') + 0.01, u.bbox.width / uPlot.pxRatio);
+    if (xs[at] >= min && xs[at] <= max) u.setCursor({ left, top }, true, true);
+  };
+  // The cursor goes to the row above or below.
+  const climb = (u, by) => {
+    const { min, max } = u.scales.y;
+    const row = Math.floor(u.cursor.top >= 0 ? u.posToVal(u.cursor.top, 'y') : (min + max) / 2) + by;
+    const left = u.cursor.left >= 0 ? u.cursor.left : u.bbox.width / uPlot.pxRatio / 2;
+    if (row + 0.5 > min && row + 0.5 < max) u.setCursor({ left, top: u.valToPos(row + 0.5, 'y') }, true, true);
+  };
+  // A screen reader says what is read off, and keys hide lines.
+  const speaking = (u, hidable) => {
+    u.root.querySelector('.u-legend').setAttribute('aria-live', 'polite');
+    if (!hidable) return;
+    u.root.querySelectorAll('.u-series').forEach((row, at) => {
+      if (at === 0) return;
+      const label = row.querySelector('th');
+      label.tabIndex = 0;
+      label.setAttribute('role', 'button');
+      label.setAttribute('aria-pressed', u.series[at].show);
+      label.addEventListener('keydown', event => {
+        if (event.key !== 'Enter' && event.key !== ' ') return;
+        event.preventDefault();
+        u.setSeries(at, { show: !u.series[at].show });
+      });
+    });
   };
   const show = one => {
     const { figure, explored } = one;
@@ -469,7 +495,7 @@
     plot.tabIndex = 0;
     plot.setAttribute('role', 'group');
     plot.setAttribute('aria-label', explored.title + '. Left and right move the cursor, plus and minus zoom, '
-      + 'shift and left or right go on, zero shows all.');
+      + 'shift and left or right move the time shown, zero shows all.' + (rows ? ' Up and down move the row.' : ''));
     box.append(element('h3', explored.title), element('p', explored.subtitle), plot);
     if (key) box.append(key);
     if (explored.notes.length) box.append(element('p', explored.notes.join(' '), 'notes'));
@@ -486,8 +512,14 @@
       zoom(u, u.data[0][0], u.data[0].at(-1));
       if (rows) u.setScale('y', rows);
     };
-    whole.addEventListener('click', all);
+    speaking(u, !rows);
+    whole.addEventListener('click', () => {
+      all();
+      // The button is hidden now.
+      plot.focus({ preventScroll: true });
+    });
     const keys = { '+': () => zoomBy(u, 0.5), '=': () => zoomBy(u, 0.5), '-': () => zoomBy(u, 2), '0': all };
+    if (rows) Object.assign(keys, { ArrowUp: () => climb(u, 1), ArrowDown: () => climb(u, -1) });
     plot.addEventListener('keydown', event => {
       if (event.ctrlKey || event.altKey || event.metaKey) return;
       const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

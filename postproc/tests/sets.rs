@@ -8,7 +8,7 @@ use crate::support::postproc;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::error::Result;
-use postproc::pipeline::{self, Batch, Consumer, Freeing, Unwatched};
+use postproc::pipeline::{self, Batch, Consumer, Freeing, Unwatched, World};
 use postproc::sim::{
     Access, Certificate, Certifier, CurveSimulation, Filler, LruCurve, Part, Witness,
 };
@@ -143,6 +143,57 @@ fn a_sets_references_are_those_of_a_trace_of_its_own() {
         }
         // All together have no band.
         assert!(certified(&several, None).1.is_none());
+    }
+}
+
+/// Keeps the end of the pass from a certifier.
+struct Endless(Certifier);
+
+impl Consumer for Endless {
+    fn begin(&mut self, trace: &Trace) -> Result<()> {
+        self.0.begin(trace)
+    }
+
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.0.references(batch)
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        self.0.freed(pages, world)
+    }
+}
+
+/// A certifier that did not see the end of the pass gives nothing until it is told that all has
+/// come, whether a thread counts or not. Then, the bounds are those of the whole trace.
+#[test]
+fn bounds_of_a_part_are_never_given() {
+    // The second one is less than a block.
+    for count in [10_000, 1_000] {
+        let trace = open(&traced(&steps(1, count, 1), 1, false, |_| {}));
+        let mut endless = Endless(Certifier::default());
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut endless];
+        let (mode, freeing) = (PageMode::Canonical, Freeing::Freed);
+        pipeline::run_with(&trace, mode, freeing, &mut Unwatched, consumers).unwrap();
+        let Endless(mut certifier) = endless;
+        assert!(certifier.certificate().is_none());
+        assert_eq!(certifier.lru().references, 0);
+        certifier.complete();
+        let (misses, expected) = certified(&trace, None);
+        let (bands, expected) = (certifier.certificate().unwrap(), expected.unwrap());
+        assert_eq!(bands.least(), expected.least());
+        let curve = certifier.lru();
+        for size in 1..=UPTO {
+            assert_eq!(curve.at(size).misses, misses[size as usize - 1]);
+            assert_eq!(bands.lru(size), expected.lru(size), "{count} {size}");
+        }
     }
 }
 

@@ -58,7 +58,19 @@ impl Certifier {
         u64::from(Self::largest(trace)).max(1)
     }
 
-    /// The bands; `None` if a premise does not hold.
+    /// All has come: waits until it is counted. The end of a pass does this. Only a consumer that
+    /// keeps the end of the pass from its certifier calls it.
+    ///
+    /// # Panics
+    ///
+    /// If the thread that counts panicked.
+    pub fn complete(&mut self) {
+        if let Some(counting) = &mut self.counting {
+            counting.finish();
+        }
+    }
+
+    /// The bands; `None` if a premise does not hold, or before [`Certifier::complete`].
     pub fn certificate(&self) -> Option<Certificate> {
         let counting = self.counting.as_ref().filter(|_| !self.broken)?;
         let witness = &counting.counted()?.witness;
@@ -69,7 +81,7 @@ impl Certifier {
         })
     }
 
-    /// The exact LRU curve of the trace's references, when it was read.
+    /// The exact LRU curve of the trace's references; an empty one before [`Certifier::complete`].
     pub fn lru(&self) -> super::Curve {
         let counted = self.counting.as_ref().and_then(Counting::counted);
         counted.map(|counted| counted.curve()).unwrap_or_default()
@@ -174,9 +186,7 @@ impl Consumer for Certifier {
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
-        if let Some(counting) = &mut self.counting {
-            counting.finish();
-        }
+        self.complete();
         self.broken |= !outcome.damage.is_empty();
         self.broken |= self.set.is_none() && outcome.world.has_several_sets();
         let left_out = LeftOut::of(trace, &outcome.world.filters);

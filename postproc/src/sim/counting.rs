@@ -73,6 +73,8 @@ enum Where {
 pub(super) struct Counting {
     place: Where,
     block: Vec<Step>,
+    /// [`Counting::finish`] was called after the last block.
+    is_complete: bool,
 }
 
 impl Counting {
@@ -93,6 +95,7 @@ impl Counting {
         Counting {
             place,
             block: Vec::with_capacity(BLOCK),
+            is_complete: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl Counting {
     }
 
     fn send(&mut self) {
+        self.is_complete = false;
         match &mut self.place {
             Where::Here(counted) => {
                 counted.take(&self.block);
@@ -147,13 +151,15 @@ impl Counting {
             }
             place => self.place = place,
         }
+        self.is_complete = true;
     }
 
-    /// What was counted, if the trace was read to its end.
+    /// What was counted; `None` if a step came after [`Counting::finish`], or if that was not
+    /// called.
     pub fn counted(&self) -> Option<&Counted> {
         match &self.place {
-            Where::Here(counted) => Some(counted),
-            Where::Thread(..) | Where::Nowhere => None,
+            Where::Here(counted) if self.is_complete && self.block.is_empty() => Some(counted),
+            Where::Here(_) | Where::Thread(..) | Where::Nowhere => None,
         }
     }
 }

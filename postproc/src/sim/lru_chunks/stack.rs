@@ -7,7 +7,8 @@
 //! What is missing from the distance, the marks that earlier steps of the chunk have taken from
 //! higher blocks, is counted later ([`super::removed`]).
 
-use super::chunk::{Chunk, DIRTY, FREE, GONE, OVER_HOLE, SETTLED, Step};
+use super::chunk::{self, Chunk, DIRTY, FREE, GONE, OVER_HOLE, SETTLED, Step};
+use crate::canon::MAX_PAGES;
 use crate::sim::positions::Positions;
 
 const WORD: usize = 64;
@@ -17,6 +18,10 @@ const WORDS: usize = 4;
 pub const BLOCK: usize = WORD * WORDS;
 /// Positions of the first window.
 const FIRST_WINDOW: usize = 1 << 14;
+/// Positions of the largest window: one more than the last one that fits beside [`WAS_DIRTY`].
+const LARGEST_WINDOW: u64 = WAS_DIRTY as u64;
+// [`Stack::compact`] makes no window that is larger.
+const _: () = assert!(3 * (MAX_PAGES as u64 + chunk::MOST as u64) <= LARGEST_WINDOW);
 
 /// In [`Stack::pages`]: the page is dirty in some size.
 const WAS_DIRTY: u32 = 1 << 31;
@@ -114,7 +119,9 @@ impl Stack {
     /// Applies the steps of the next chunk, and puts its upper part on top. For each step,
     /// `found` gets what the part below says of it.
     pub fn merge(&mut self, chunk: &Chunk, found: &mut Vec<Found>) {
-        if self.tail + chunk.places() as usize > self.bits.len() * WORD {
+        // The last position of the largest window, plus one, would be `WAS_DIRTY`. No window has a
+        // mark there.
+        if self.tail + chunk.places() as usize >= self.bits.len() * WORD {
             self.compact(chunk.places() as usize);
         }
         self.sum_blocks();
@@ -316,4 +323,28 @@ pub fn grow<T: Clone>(table: &mut Vec<T>, len: usize, value: T) {
     let len = len.max(table.len() + table.len() / 8);
     table.reserve_exact(len - table.len());
     table.resize(len, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Access;
+    use crate::units::CanonPage;
+
+    /// No page is at the last position, whose state would say that the page is dirty.
+    #[test]
+    fn the_last_position_is_never_used() {
+        let (mut stack, mut chunk, mut found) = (Stack::default(), Chunk::new(1), Vec::new());
+        let accesses: Vec<Access> = (1..=1 << 10)
+            .map(|page| Access::reference(CanonPage(page), false))
+            .collect();
+        // The chunks fill the first window to its last position.
+        assert_eq!(FIRST_WINDOW % accesses.len(), 0);
+        for _ in 0..2 * FIRST_WINDOW / accesses.len() {
+            chunk.compute(&accesses);
+            stack.merge(&chunk, &mut found);
+            assert_eq!(stack.bits.len() * WORD, FIRST_WINDOW);
+            assert!(stack.tail < FIRST_WINDOW);
+        }
+    }
 }

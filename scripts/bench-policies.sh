@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The speed of the simulators, beside libCacheSim from PyPI on the same references; and that of the LRU
-# curve, beside a Fenwick tree and Increment-and-Freeze.
+# The speed of the simulators, beside libCacheSim from PyPI on the same references. Then the speed of the
+# LRU curve, beside a Fenwick tree and Increment-and-Freeze on the same references.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 python=$BUILD/tools/libcachesim-0.3.5/bin/python

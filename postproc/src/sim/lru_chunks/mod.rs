@@ -13,13 +13,12 @@
 //! The result does not depend on how the references are cut or on the number of threads: it is
 //! that of [`super::LruCurve`], in each number.
 //!
-//! That chunks leave only first references unresolved, and that these are resolved in order, is
-//! how PARDA works (Niu, Dinan, Lu, Sadayappan, "PARDA: a fast parallel reuse distance analysis
-//! algorithm", IPDPS 2012). That the curve is slow because its tables are read at random, and faster
-//! with better locality even on one core, was shown by Increment-and-Freeze (Bender, DeLayo,
-//! Kuszmaul, Kuszmaul, West, "Increment-and-Freeze: every cache, everywhere, all of the time", SPAA
-//! 2023). Here, chunks fit in a cache, and steps do not wait for each other when they read the
-//! large tables.
+//! PARDA also leaves only first references unresolved (Niu, Dinan, Lu, Sadayappan, "PARDA: a fast
+//! parallel reuse distance analysis algorithm", IPDPS 2012). Increment-and-Freeze showed that curves
+//! are slow because their tables are read at random, and that better locality makes them faster even
+//! on one core (Bender, DeLayo, Kuszmaul, Kuszmaul, West, "Increment-and-Freeze: every cache,
+//! everywhere, all of the time", SPAA 2023). Here, chunks fit in a cache, and steps do not wait for
+//! each other when they read the large tables.
 
 mod chunk;
 mod counts;

@@ -287,7 +287,7 @@ pub struct PolicyEntry {
 pub trait CurveSimulation: Send {
     /// Takes references.
     fn references(&mut self, batch: &[Access]);
-    /// From now on, it may compute with so many threads of its own. A simulation that cannot,
+    /// From now on, it may compute with up to so many threads of its own. A simulation that cannot,
     /// ignores this.
     fn use_threads(&mut self, _threads: usize) {}
     /// The curve so far.

@@ -127,8 +127,11 @@ impl Counting {
             }
             Where::Thread(sender, _) => {
                 let next = Vec::with_capacity(BLOCK);
-                // It fails if the thread has panicked, which `finish` passes on.
-                let _ = sender.send(std::mem::replace(&mut self.block, next));
+                let block = std::mem::replace(&mut self.block, next);
+                // It fails if the thread has panicked.
+                if sender.send(block).is_err() {
+                    self.join();
+                }
             }
             Where::Nowhere => self.block.clear(),
         }
@@ -141,6 +144,12 @@ impl Counting {
     /// If the thread panicked.
     pub fn finish(&mut self) {
         self.send();
+        self.join();
+        self.is_complete = true;
+    }
+
+    /// Waits for the thread, if there is one, and passes its panic on.
+    fn join(&mut self) {
         match std::mem::replace(&mut self.place, Where::Nowhere) {
             Where::Thread(sender, thread) => {
                 drop(sender);
@@ -151,7 +160,6 @@ impl Counting {
             }
             place => self.place = place,
         }
-        self.is_complete = true;
     }
 
     /// What was counted; `None` if a step came after [`Counting::finish`], or if that was not

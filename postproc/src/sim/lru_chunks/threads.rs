@@ -57,13 +57,18 @@ impl Threads {
     }
 
     /// Sends a chunk; waits while too many wait. Leaves an empty table.
+    ///
+    /// # Panics
+    ///
+    /// If a thread panicked.
     pub fn send(&mut self, accesses: &mut Vec<Access>) {
         let mut next = self.used.try_recv().unwrap_or_default();
         next.clear();
         let chunk = std::mem::replace(accesses, next);
-        if let Some(sender) = &self.sender {
-            // It fails if the threads have ended, which `curve` finds out.
-            let _ = sender.send((self.sent, chunk));
+        let sender = self.sender.as_ref();
+        let sent = sender.is_some_and(|sender| sender.send((self.sent, chunk)).is_ok());
+        if !sent {
+            self.fail();
         }
         self.sent += 1;
     }
@@ -79,9 +84,11 @@ impl Threads {
         });
         // Both have had a turn without a chunk.
         self.sent += 1;
-        if let Some(curve) = counted.flatten() {
-            return curve;
-        }
+        counted.flatten().unwrap_or_else(|| self.fail())
+    }
+
+    /// The threads have ended before their work was done: passes their panic on.
+    fn fail(&mut self) -> ! {
         self.sender = None;
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join() {

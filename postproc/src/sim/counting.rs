@@ -80,12 +80,17 @@ pub(super) struct Counting {
 impl Counting {
     /// Counts for a witness: on a thread of its own if there are several processors.
     pub fn of(witness: Witness) -> Self {
+        let several = available_parallelism().is_ok_and(|count| count > NonZero::<usize>::MIN);
+        Counting::at(several, witness)
+    }
+
+    /// On a thread of its own, or on the thread that reads the trace.
+    fn at(on_thread: bool, witness: Witness) -> Self {
         let counted = Counted {
             lru: LruCurve::default(),
             witness,
         };
-        let several = available_parallelism().is_ok_and(|count| count > NonZero::<usize>::MIN);
-        let place = if several {
+        let place = if on_thread {
             let (sender, blocks) = sync_channel(WAITING);
             let thread = std::thread::spawn(|| count(counted, blocks));
             Where::Thread(sender, thread)
@@ -177,4 +182,97 @@ fn count(mut counted: Counted, blocks: Receiver<Vec<Step>>) -> Counted {
         counted.take(&block);
     }
     counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stay(page: u32) -> Part {
+        Part {
+            begin: Begin::Stay,
+            page: Some(CanonPage(page)),
+            cpu: 0,
+            again: true,
+        }
+    }
+
+    /// The bounds and the curve do not depend on where steps are counted.
+    #[test]
+    fn a_thread_counts_the_same() {
+        let n = 16;
+        let count = |on_thread: bool, steps: u32| {
+            let mut counting = Counting::at(on_thread, Witness::new(n, None));
+            for i in 0..steps {
+                let page = 1 + (i.wrapping_mul(2_654_435_761) >> (20 + i % 8));
+                match i % 50 {
+                    49 => counting.free(CanonPage(page)),
+                    _ => counting.part(stay(page), i % 3 == 0),
+                }
+            }
+            assert!(counting.counted().is_none());
+            counting.finish();
+            counting
+        };
+        // Less than a block, whole blocks, and a part of one behind them.
+        for steps in [1_000, 4 * BLOCK as u32, 30_000] {
+            let (here, there) = (count(false, steps), count(true, steps));
+            let (here, there) = (here.counted().unwrap(), there.counted().unwrap());
+            assert_eq!(here.curve(), there.curve());
+            assert!(here.curve().references > 0);
+            let (ours, theirs) = (here.witness.bands(), there.witness.bands());
+            assert_eq!(ours.least(), theirs.least());
+            for size in 1..5_000 {
+                assert_eq!(ours.at(size), theirs.at(size), "{size}");
+                assert_eq!(ours.low(size), theirs.low(size), "{size}");
+            }
+            assert!(ours.at(ours.least()).is_some());
+        }
+    }
+
+    /// What comes after the end makes the count incomplete again.
+    #[test]
+    fn a_step_after_the_end_is_no_part_of_the_count() {
+        for on_thread in [false, true] {
+            let mut counting = Counting::at(on_thread, Witness::new(16, None));
+            counting.part(stay(1), false);
+            counting.finish();
+            assert!(counting.counted().is_some());
+            counting.part(stay(2), false);
+            assert!(counting.counted().is_none());
+            counting.finish();
+            assert_eq!(counting.counted().map(|c| c.curve().references), Some(2));
+        }
+    }
+
+    /// On a thread that panics.
+    fn broken() -> Counting {
+        let (sender, blocks) = sync_channel::<Vec<Step>>(WAITING);
+        let thread = std::thread::spawn(move || {
+            drop(blocks);
+            panic!("a bug in counting")
+        });
+        Counting {
+            place: Where::Thread(sender, thread),
+            block: Vec::with_capacity(BLOCK),
+            is_complete: false,
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a bug in counting")]
+    fn a_panic_is_passed_on_at_the_end() {
+        broken().finish();
+    }
+
+    /// A trace is not read to its end for nothing.
+    #[test]
+    fn a_panic_is_passed_on_at_once() {
+        let mut counting = broken();
+        let push = || (0..1 << 26).for_each(|page| counting.part(stay(1 + page % 9), false));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(push));
+        let panic = panic.unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"a bug in counting"));
+        assert!(counting.counted().is_none());
+    }
 }

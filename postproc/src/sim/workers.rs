@@ -176,8 +176,43 @@ impl Consumer for Workers<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::sim::{Curve, LruChunks, LruCurve, OptCurve};
+
+    /// Keeps how many threads it may use.
+    struct Asked(Arc<AtomicUsize>);
+
+    impl CurveSimulation for Asked {
+        fn references(&mut self, _batch: &[Access]) {}
+
+        fn use_threads(&mut self, threads: usize) {
+            self.0.store(threads, Ordering::Relaxed);
+        }
+
+        fn curve(&self) -> Curve {
+            Curve::default()
+        }
+    }
+
+    /// A curve may use the processors that no other job has, and at least one.
+    #[test]
+    fn a_curve_has_the_processors_that_are_left() {
+        let processors = available_parallelism().unwrap().get();
+        for jobs in 1..=processors + 2 {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let mut list = vec![Job::Curve(Box::new(Asked(asked.clone())))];
+            list.extend((1..jobs).map(|_| Job::Curve(Box::<OptCurve>::default())));
+            std::thread::scope(|scope| Workers::start(scope, list).join());
+            let expected = (1 + processors).saturating_sub(jobs).max(1);
+            assert_eq!(asked.load(Ordering::Relaxed), expected, "{jobs} jobs");
+        }
+        // Who reads many traces at the same time wants no more threads.
+        let asked = Arc::new(AtomicUsize::new(0));
+        Workers::without_threads(vec![Job::Curve(Box::new(Asked(asked.clone())))]).join();
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+    }
 
     /// A curve that has other processors to itself is the same, beside other jobs or alone.
     #[test]

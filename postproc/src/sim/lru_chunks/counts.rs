@@ -145,3 +145,39 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts at the ends of 32 bits, which no trace of a test reaches.
+    #[test]
+    fn what_does_not_fit_is_kept_apart() {
+        let mut counts = Small::default();
+        counts.grow(4);
+        let mut expected = [0i64; 4];
+        let steps = [
+            (0, i32::MAX),
+            (0, 1),
+            (0, i32::MAX),
+            (0, i32::MAX),
+            (1, i32::MIN),
+            (1, -1),
+            (1, i32::MIN),
+            (2, i32::MAX),
+            (2, 1),
+            (2, i32::MIN),
+            (2, -5),
+        ];
+        for (at, more) in steps {
+            counts.add(at, more);
+            expected[at] += i64::from(more);
+            assert_eq!(counts.values(4), expected);
+        }
+        assert!(expected[0] > i64::from(u32::MAX), "{expected:?}");
+        assert_eq!(counts.rest.len(), 3);
+        // They stay when the table grows.
+        counts.grow(100);
+        assert_eq!(counts.values(4), expected);
+    }
+}

@@ -156,6 +156,18 @@ proptest! {
     }
 }
 
+/// Threads begin with the first chunk of the largest size, and are not many.
+#[test]
+fn threads_are_few_and_begin_late() {
+    let mut curve = LruChunks::default();
+    curve.use_threads(1000);
+    curve.references(&two_rounds(CHUNK as u32 / 4));
+    assert!(matches!(curve.0.get_mut().place, Where::Here(_)));
+    assert_eq!(curve.0.get_mut().threads, MOST_THREADS);
+    curve.references(&two_rounds(2 * CHUNK as u32));
+    assert!(matches!(curve.0.get_mut().place, Where::Threads(_)));
+}
+
 /// The curve can be asked for at any time, and then goes on.
 #[test]
 fn a_curve_on_the_way_changes_nothing() {

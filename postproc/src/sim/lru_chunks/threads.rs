@@ -146,7 +146,23 @@ fn work(shared: &Shared, waiting: &Mutex<Receiver<Waiting>>, done: &Sender<Vec<A
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::chunk;
     use super::*;
+    use crate::units::CanonPage;
+
+    fn access(page: usize) -> Access {
+        Access::reference(CanonPage(page as u32), false)
+    }
+
+    fn message(panic: Box<dyn Any + Send>) -> String {
+        match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(panic) => panic.downcast_ref::<&str>().unwrap_or(&"").to_string(),
+        }
+    }
 
     /// If the threads end early, sending does not wait for them, and the curve is no wrong one.
     #[test]
@@ -154,10 +170,31 @@ mod tests {
     fn threads_that_ended_are_noticed() {
         let mut threads = Threads::start(2, Stack::default(), Counts::default());
         threads.shared.stack.give_up();
-        let access = Access::reference(crate::units::CanonPage(1), false);
         for _ in 0..20 {
-            threads.send(&mut vec![access]);
+            threads.send(&mut vec![access(1)]);
         }
         threads.curve();
+    }
+
+    /// A panic of one thread ends the others, and is passed on: when the curve is asked for, and
+    /// while chunks come.
+    #[test]
+    fn a_panic_is_passed_on() {
+        for goes_on in [false, true] {
+            let mut threads = Threads::start(3, Stack::default(), Counts::default());
+            threads.send(&mut vec![access(1)]);
+            // No chunk may be as large as this one.
+            threads.send(&mut (1..=2 * chunk::MOST).map(access).collect());
+            let rest = || {
+                if goes_on {
+                    (0..1 << 20).for_each(|_| threads.send(&mut vec![access(1)]));
+                    panic!("nothing was noticed");
+                }
+                threads.curve();
+            };
+            let panic = catch_unwind(AssertUnwindSafe(rest)).unwrap_err();
+            let text = message(panic);
+            assert!(text.contains("out of bounds"), "{text}");
+        }
     }
 }

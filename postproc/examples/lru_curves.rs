@@ -255,11 +255,12 @@ fn run(
     Ok((taken, hits))
 }
 
-/// The median of a ratio over all rounds.
+/// The median of a ratio over all rounds: the mean of the middle two if their number is even.
 fn median(ratios: impl Iterator<Item = f64>) -> f64 {
     let mut ratios: Vec<f64> = ratios.collect();
     ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+    let middle = |at: usize| ratios.get(at).copied().unwrap_or(f64::NAN);
+    (middle(ratios.len() / 2) + middle(ratios.len().saturating_sub(1) / 2)) / 2.0
 }
 
 fn main() -> Result<(), Anything> {

@@ -84,7 +84,7 @@ enum Where {
 /// Computes the LRU curve in chunks; see the module's description.
 ///
 /// Takes at most 16 bytes for each page, or 20 if pages are written. Each thread takes up to 2.5 MB
-/// for its chunks, and up to 0.05 bytes for each page: [`Removed`] has 2.1 bytes for each block of
+/// for its chunks, and up to 0.05 bytes for each page: `Removed` has 2.1 bytes for each block of
 /// the window, which has at most six positions for each page. The curve itself takes 24 bytes for
 /// each page.
 pub struct LruChunks(RefCell<State>);

@@ -1,4 +1,4 @@
-//! What a chunk of references tells by itself.
+//! What follows from a chunk of references by itself.
 //!
 //! The pages that a chunk references lie above all others in the LRU stack: they are the *upper
 //! part* of the stack. How the upper part changes does not depend on the part below it:
@@ -21,8 +21,8 @@
 //! page is dirty writes it back in the sizes between them, and these ranges follow each other
 //! without a gap. So the ranges are one range, which ends at the largest distance.
 
+use super::holes::Holes;
 use super::marks::Marks;
-use crate::sim::positions::Positions;
 use crate::sim::{Access, Kind};
 use crate::units::CanonPage;
 
@@ -72,8 +72,7 @@ pub struct Chunk {
     steps: Vec<Step>,
     index: Index,
     marks: Marks,
-    holes: Positions,
-    hole_count: usize,
+    holes: Holes,
     /// Places of the upper part.
     places: u32,
     tail: usize,
@@ -91,8 +90,7 @@ impl Chunk {
             steps: Vec::with_capacity(capacity),
             index: Index::new(capacity),
             marks: Marks::new(capacity),
-            holes: Positions::new(capacity),
-            hole_count: 0,
+            holes: Holes::new(capacity),
             places: 0,
             tail: 0,
             hits: vec![0; capacity],
@@ -130,8 +128,7 @@ impl Chunk {
 
     /// The places of the upper part that are holes, counted from the bottom.
     pub fn holes(&self) -> impl Iterator<Item = u32> {
-        let count = if self.hole_count == 0 { 0 } else { self.tail };
-        let holes = (0..count).filter(|&at| self.holes.contains(at));
+        let holes = self.holes.below(self.tail);
         holes.map(|at| self.marks.before(at))
     }
 
@@ -159,23 +156,14 @@ impl Chunk {
         let places = self.places as usize;
         self.hits[..places].fill(0);
         self.write_back_steps[..places].fill(0);
-        if self.hole_count > 0 {
-            self.holes = Positions::new(self.hits.len());
-            self.hole_count = 0;
+        if !self.holes.is_empty() {
+            self.holes = Holes::new(self.hits.len());
         }
         self.marks.reset(self.tail);
         self.index.reset();
         self.steps.clear();
         (self.places, self.tail) = (0, 0);
         (self.references, self.cold) = (0, 0);
-    }
-
-    #[inline]
-    fn topmost_hole(&self) -> Option<usize> {
-        match self.hole_count {
-            0 => None,
-            _ => self.holes.last(),
-        }
     }
 
     #[inline]
@@ -211,12 +199,11 @@ impl Chunk {
             step.place = self.tail as u16;
         } else {
             let place = usize::from(self.steps[at].place);
-            let before = match self.topmost_hole() {
+            let before = match self.holes.topmost() {
                 Some(hole) if hole > place => {
                     let before = self.marks.before(place);
                     self.fill(hole);
                     self.holes.insert(place);
-                    self.hole_count += 1;
                     before
                 }
                 _ => self.marks.clear(place),
@@ -241,11 +228,11 @@ impl Chunk {
         self.tail += 1;
     }
 
-    /// Makes room on top for a page that was not in the upper part; tells whether it has filled a
-    /// hole of the upper part.
+    /// Makes room on top for a page that was not in the upper part. Returns whether a hole of the upper
+    /// part was filled.
     #[inline]
     fn load(&mut self) -> bool {
-        match self.topmost_hole() {
+        match self.holes.topmost() {
             Some(hole) => {
                 self.fill(hole);
                 true
@@ -260,7 +247,6 @@ impl Chunk {
     fn fill(&mut self, hole: usize) {
         self.marks.clear(hole);
         self.holes.remove(hole);
-        self.hole_count -= 1;
     }
 
     /// Sizes up to a distance have replaced the page.
@@ -297,7 +283,6 @@ impl Chunk {
         step.flags |= GONE | SETTLED;
         step.flags &= !DIRTY;
         self.holes.insert(place);
-        self.hole_count += 1;
     }
 
     /// From here on, places are counted from the bottom.

@@ -22,6 +22,7 @@
 
 mod chunk;
 mod counts;
+mod holes;
 mod in_order;
 mod marks;
 mod removed;

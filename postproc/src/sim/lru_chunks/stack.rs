@@ -8,8 +8,8 @@
 //! higher blocks, is counted later ([`super::removed`]).
 
 use super::chunk::{self, Chunk, DIRTY, FREE, GONE, OVER_HOLE, SETTLED, Step};
+use super::holes::Holes;
 use crate::canon::MAX_PAGES;
-use crate::sim::positions::Positions;
 
 const WORD: usize = 64;
 /// Words of a block.
@@ -83,8 +83,7 @@ pub struct Stack {
     pages: Vec<u32>,
     bits: Vec<u64>,
     blocks: Vec<Block>,
-    holes: Positions,
-    hole_count: usize,
+    holes: Holes,
     /// Marks.
     places: u32,
     /// The next position.
@@ -97,8 +96,7 @@ impl Default for Stack {
             pages: Vec::new(),
             bits: vec![0; FIRST_WINDOW / WORD],
             blocks: vec![Block::default(); FIRST_WINDOW / BLOCK],
-            holes: Positions::new(FIRST_WINDOW),
-            hole_count: 0,
+            holes: Holes::new(FIRST_WINDOW),
             places: 0,
             tail: 0,
         }
@@ -144,14 +142,14 @@ impl Stack {
             found.block = block as u32 | found.block & WAS_DIRTY;
             found.removed = NO_BLOCK;
             if !grows {
-                self.make_hole(place);
+                self.holes.insert(place);
                 continue;
             }
             above += 1;
-            found.removed = match self.topmost_hole() {
+            found.removed = match self.holes.topmost() {
                 Some(hole) if hole > place => {
                     let removed = self.fill_topmost();
-                    self.make_hole(place);
+                    self.holes.insert(place);
                     removed
                 }
                 _ => self.take(place),
@@ -218,28 +216,14 @@ impl Stack {
         behind.count_ones() + others.iter().map(|bits| bits.count_ones()).sum::<u32>()
     }
 
-    #[inline]
-    fn topmost_hole(&self) -> Option<usize> {
-        match self.hole_count {
-            0 => None,
-            _ => self.holes.last(),
-        }
-    }
-
     /// Fills the topmost hole; gives the block that loses a mark.
     #[inline]
     fn fill_topmost(&mut self) -> u32 {
-        let Some(hole) = self.topmost_hole() else {
+        let Some(hole) = self.holes.topmost() else {
             return NO_BLOCK;
         };
         self.holes.remove(hole);
-        self.hole_count -= 1;
         self.take(hole)
-    }
-
-    fn make_hole(&mut self, place: usize) {
-        self.holes.insert(place);
-        self.hole_count += 1;
     }
 
     /// Takes a mark away; gives its block.
@@ -263,7 +247,7 @@ impl Stack {
     fn put_on_top(&mut self, chunk: &Chunk) {
         let end = self.tail + chunk.places() as usize;
         for hole in chunk.holes() {
-            self.make_hole(self.tail + hole as usize);
+            self.holes.insert(self.tail + hole as usize);
         }
         mark(&mut self.bits, &mut self.blocks, self.tail, end);
         self.places += chunk.places();
@@ -286,10 +270,9 @@ impl Stack {
         while (places + more) * 3 > window {
             window *= 2;
         }
-        let mut holes = Positions::new(window);
-        if self.hole_count > 0 {
-            let all = (0..self.tail).filter(|&at| self.holes.contains(at));
-            all.for_each(|at| holes.insert(self.before(at) as usize));
+        let mut holes = Holes::new(window);
+        for at in self.holes.below(self.tail) {
+            holes.insert(self.before(at) as usize);
         }
         self.holes = holes;
         self.bits.clear();

@@ -2,7 +2,7 @@
 //! trace without a violation.
 
 use super::Scenario;
-use crate::machine::{ALL_FEATURES, Machine, Outcome, Profile, step};
+use crate::machine::{ALL_FEATURES, CPU, Machine, Outcome, Profile, step};
 use crate::postproc;
 use crate::runner::say;
 use ::postproc::testing::mend_checksums;
@@ -252,7 +252,7 @@ fn run(programs: &[&[&str]], n: &str, profile: Profile, cmdline: &str, kernel: &
     }
     // With fast strings, the kernel and glibc copy in other ways.
     let cpu = match profile {
-        Profile::Smp => vec!["-cpu".into(), ALL_FEATURES.into()],
+        Profile::Smp if CPU.get().is_none() => vec!["-cpu".into(), ALL_FEATURES.into()],
         _ => vec![],
     };
     let out = Machine {

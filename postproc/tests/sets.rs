@@ -171,8 +171,8 @@ impl Consumer for Endless {
     }
 }
 
-/// A certifier that did not see the end of the pass gives nothing until it is told that all has
-/// come, whether a thread counts or not. Then, the bounds are those of the whole trace.
+/// A certifier that did not see the end of the pass gives no bounds before `complete()`, whether a thread
+/// counts or not. After `complete()`, the bounds are those of the whole trace.
 #[test]
 fn bounds_of_a_part_are_never_given() {
     // The second one is less than a block.

@@ -106,7 +106,7 @@ impl Consumer for Alone {
         self.inner.damage(damage)
     }
 
-    /// The certifier would find the other sets at the end, so it is told only that all has come.
+    /// In `finish`, the certifier would find the other sets. So this calls `complete` only.
     fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> ::postproc::error::Result<()> {
         self.inner.complete();
         Ok(())

@@ -44,7 +44,7 @@ impl<T> InOrder<T> {
         Some(result)
     }
 
-    /// No later turn comes: those who wait for one are told.
+    /// No later turn comes: whoever waits for one is woken.
     pub fn give_up(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_broken = true;

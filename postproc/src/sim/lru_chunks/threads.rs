@@ -109,7 +109,7 @@ impl Drop for Threads {
     }
 }
 
-/// Tells the others when this thread ends, by a panic too, so that none waits for its turns.
+/// Wakes the others when this thread ends, by a panic too, so that none waits for its turns.
 struct Guard<'a>(&'a Shared);
 
 impl Drop for Guard<'_> {

@@ -486,6 +486,9 @@ type New = (UniqueArc<Scope>, RBTreeNodeReservation<u64, Member>);
 const LEFT: u64 = 8;
 const RETIRED_MOST: u64 = 16;
 
+/// Sets that are being made. Their memory may still look free.
+static MAKING: Atomic<u64> = Atomic::new(0);
+
 fn new_member(make: &Make) -> Result<New> {
     let memory = machine::memory();
     let retired = RETIRED.load(Relaxed).saturating_mul(make.bytes());
@@ -493,7 +496,15 @@ fn new_member(make: &Make) -> Result<New> {
         kick();
         return Err(ENOMEM);
     }
-    afford(make.bytes().saturating_add(memory / LEFT))?;
+    let making = MAKING.fetch_add(1u64, Relaxed).wrapping_add(1);
+    let made = make_member(make, making, memory / LEFT);
+    MAKING.fetch_sub(1u64, Relaxed);
+    made
+}
+
+/// Makes a set while `making` are made, itself included: all of these together leave `left` bytes.
+fn make_member(make: &Make, making: u64, left: u64) -> Result<New> {
+    afford(making.saturating_mul(make.bytes()).saturating_add(left))?;
     let scope = UniqueArc::new(make.scope(0)?, GFP_KERNEL)?;
     Ok((scope, RBTreeNodeReservation::new(GFP_KERNEL)?))
 }

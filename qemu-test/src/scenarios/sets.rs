@@ -291,10 +291,12 @@ fn many(kernel: &str) -> Result<()> {
     Ok(())
 }
 
+/// Sets are asked for at the same time again and again, when the memory that is left is enough for one.
 fn no_memory(kernel: &str) -> Result<()> {
     let mut steps = vec![debian(
         "run",
-        "activator run --set-per process -n 2000000 -o /tmp/run.vmt -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 4 & done; wait'; echo rc $?",
+        "activator run --set-per process -n 2000000 -o /tmp/run.vmt -- sh -c \
+         'for i in 1 2 3 4; do for j in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1 & done; wait; done'; echo rc $?",
     )];
     steps.push(debian("run status", "activator status --json"));
     steps.push(debian("run check", "postproc check /tmp/run.vmt"));

@@ -104,7 +104,7 @@ const LONG: &[(&str, &[&str])] = &[
     ("races-1-6-turns", &["races-repeat"]),
     ("window-edges", &["dropped-at-start"]),
     ("damon-truth-python3", &["damon-truth-sqlite3"]),
-    ("interval-smp", &["interval-fast"]),
+    ("interval-turns", &["interval-fast", "interval-smp"]),
     ("regions-exact", &["regions-fast", "regions-damon"]),
     ("regions-turns", &["regions-smp"]),
     (

@@ -103,7 +103,7 @@ impl Faults {
             points.extend(points.last().map(|last| (length as f64, last.1)));
             points
         };
-        let series: Vec<Series> = [("all", &all), ("first references", &first)]
+        let series: Vec<Series> = [("all", &all), ("new pages", &first)]
             .into_iter()
             .map(|(name, counts)| Series {
                 name: name.into(),

@@ -54,6 +54,10 @@ fixtures: kernel tools ## small traces of the kernel for host tests, anew, and w
 	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test it fixtures::each_gives
 	@$(CARGO) test --locked -q -p postproc --test it fixtures::
 
+gallery: kernel tools image ## the traces and pictures of docs/gallery.md, anew
+	@$(QT) gallery -o docs/gallery
+	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test it gallery::
+
 controls: kernel tools image ## each protection of the kernel taken away: what fails then
 	@$(QT) controls
 
@@ -164,5 +168,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures gallery controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
 .DEFAULT_GOAL := help

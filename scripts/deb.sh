@@ -49,7 +49,7 @@ done
 install -D -m 644 "$TOP/packaging/udev/60-kvmtrace.rules" "$tree/lib/udev/rules.d/60-kvmtrace.rules"
 mkdir -p "$doc/docs"
 cp "$TOP"/*.md "$doc"
-cp -R "$TOP"/docs/*.{md,svg} "$TOP"/docs/{queries,reader.py} "$doc/docs"
+cp -R "$TOP"/docs/*.{md,svg} "$TOP"/docs/{gallery,queries,reader.py} "$doc/docs"
 # Debian has this licence in a place of its own.
 sed -i 's,\[LICENSE\](LICENSE),/usr/share/common-licenses/GPL-2,' "$doc/README.md"
 

@@ -9,7 +9,13 @@ use std::process::Command;
 use crate::shown::{documents, top};
 
 /// The parts of the book, in order.
-const PARTS: [&str; 4] = ["Tutorial", "How-to guides", "Reference", "Explanation"];
+const PARTS: [&str; 5] = [
+    "Tutorial",
+    "Gallery",
+    "How-to guides",
+    "Reference",
+    "Explanation",
+];
 
 /// A text without its code: blocks become empty lines, so that lines keep their numbers.
 fn prose(text: &str) -> String {

@@ -229,6 +229,7 @@ impl Scratch {
                 },
                 _ => continue,
             };
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, content).unwrap();
         }
         let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))

@@ -18,11 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::support::postproc;
+use crate::support::{ACCEPT, postproc};
 use serde_json::{Map, Value, json};
-
-/// Set, and not empty: results that differ are written, not reported.
-const ACCEPT: &str = "KVMTRACE_ACCEPT";
 
 /// What the file is called in its own directory, so that no path is in any output.
 const NAME: &str = "t.vmt";

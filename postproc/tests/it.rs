@@ -24,6 +24,7 @@ mod filter;
 mod fixtures;
 mod format_reader;
 mod freed;
+mod gallery;
 mod huge;
 mod imports;
 mod inputs;

@@ -16,6 +16,9 @@ pub struct Program {
     amount: [u32; 3],
 }
 
+/// Removes what all of [`PROGRAMS`] leave behind.
+pub const CLEAN: &str = "rm -rf /tmp/db* /tmp/job.* /tmp/redis.* /tmp/bench.log";
+
 /// How much a program is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {

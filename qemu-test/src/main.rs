@@ -15,6 +15,7 @@ mod cpio;
 mod demo;
 mod fidelity;
 mod fixtures;
+mod gallery;
 mod loads;
 mod machine;
 mod oracle;
@@ -246,6 +247,17 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Make the traces of docs/gallery.md
+    Gallery {
+        /// Words to look for in the names: sqlite3, gcc, python3, redis, boot [default: all]
+        words: Vec<String>,
+        /// The directory for the traces [default: build/gallery]
+        #[arg(short, long, value_name = "DIR")]
+        output: Option<PathBuf>,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
     /// Open a shell in the patched guest, with the tools on PATH; `exit` or Ctrl-A x ends the guest
     Shell {
         /// The directory of the host that is /shared in the guest [default: build/shared]
@@ -297,6 +309,7 @@ impl Cmd {
                 | Cmd::Same
                 | Cmd::Demo { .. }
                 | Cmd::Fixtures { .. }
+                | Cmd::Gallery { .. }
                 | Cmd::Shell { .. }
         );
         all.then(|| machine::ALL_FEATURES.into())
@@ -436,6 +449,17 @@ fn main() -> ExitCode {
         } => fidelity::run(words, *quick, kernel),
         Cmd::Fixtures { kernel } => fixtures::run(kernel)
             .map(|folder| println!("the traces are in {}", paths::shown(&folder))),
+        Cmd::Gallery {
+            words,
+            output,
+            kernel,
+        } => {
+            let into = output
+                .clone()
+                .unwrap_or_else(|| paths::build().join("gallery"));
+            gallery::run(words, &into, kernel)
+                .map(|()| println!("the traces are in {}", paths::shown(&into)))
+        }
         Cmd::Shell { shared, kernel } => shell::run(kernel, shared.as_deref()),
     };
     match result {

@@ -23,6 +23,9 @@ pub fn run(command: &mut Command, purpose: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Set, and not empty: results that differ are written, not reported.
+pub const ACCEPT: &str = "KVMTRACE_ACCEPT";
+
 /// Runs `postproc` in a directory, whatever it ends with.
 #[track_caller]
 pub fn postproc(args: &[&str], directory: &Path) -> Output {

@@ -2,13 +2,10 @@
 
 use super::OBSERVED;
 use super::observers::Observer;
-use crate::loads::{self, Amount, Program};
+use crate::loads::{self, Amount, CLEAN, Program};
 use crate::machine::{Machine, Outcome, Profile, debian};
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
-
-/// What a load leaves behind.
-pub const CLEAN: &str = "rm -rf /tmp/db* /tmp/job.* /tmp/redis.* /tmp/bench.log";
 
 /// Prints for how long the CPU has done what, in hundredths of a second.
 const TIMES: &str = "grep '^cpu ' /proc/stat";

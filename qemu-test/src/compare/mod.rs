@@ -139,7 +139,7 @@ fn observe(program: &Program, amount: Amount, o: &dyn Observer, kernel: &str) ->
             // The first run fills the page cache: under icount, time leaps while the disk is waited for.
             debian(
                 "warm",
-                &format!("{}; {}", program.script(Amount::Small), cost::CLEAN),
+                &format!("{}; {}", program.script(Amount::Small), loads::CLEAN),
             ),
             debian(OBSERVED, &o.command(&program.script(amount), program, true)),
         ],

@@ -102,7 +102,7 @@ selftests: kernel tools image ## the kernel's own mm selftests, untraced and tra
 	@scripts/selftests.sh
 	@$(QT) corners selftests
 
-test-wide: kernel tools image ## a kernel with more options: failing operations, KVM, btrfs, gfs2, FUSE, NFS, ublk, mm selftests
+test-wide: kernel tools image ## a kernel with more options: failing operations, KVM, btrfs, gfs2, XFS, FUSE, NFS, ublk, mm selftests
 	@scripts/kernel.sh wide
 	@scripts/selftests.sh
 	@$(QT) corners faults- wide- selftests- --kernel wide

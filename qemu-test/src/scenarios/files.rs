@@ -46,12 +46,16 @@ pub fn scenarios() -> Vec<Scenario> {
             about: "reads, writes and mappings of an overlay name the files below, which have the pages",
             run: Box::new(stacked),
         },
-        Scenario {
-            name: "shared-blocks".into(),
-            about: "blocks that files of XFS come to share, and requests that are polled for",
-            run: Box::new(shared),
-        },
     ]
+}
+
+/// What needs XFS.
+pub(super) fn full() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "wide-shared-blocks".into(),
+        about: "blocks that files of XFS come to share, and requests that are polled for",
+        run: Box::new(shared),
+    }]
 }
 
 fn stacked(kernel: &str) -> Result<()> {
@@ -144,7 +148,7 @@ fn shared(kernel: &str) -> Result<()> {
         step("keep shared", &["/bin/keep", "0", "/tmp/shared.vmt"]),
     ];
     let out = Machine {
-        name: format!("shared-blocks-{kernel}"),
+        name: format!("wide-shared-blocks-{kernel}"),
         kernel: kernel.into(),
         // A disk has a queue to poll only if it has another one, which takes two CPUs.
         profile: Profile::Smp,

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target LC_ALL=C.UTF-8 TZ=UTC
 umask 022
-readarray -t missing < <(missing_packages rustc-web cargo-web libclang-22-dev gcc libc6-dev python3 python3-venv \
+readarray -t missing < <(missing_packages rustc-web cargo-web gcc libc6-dev python3 python3-venv \
 	debhelper dh-python dpkg-dev lintian)
 [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 version=$("$TOP/scripts/version.sh" --debian)

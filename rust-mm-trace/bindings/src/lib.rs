@@ -1,0 +1,88 @@
+//! Makes `rust-mm-trace/src/uapi.rs` of the UAPI header.
+//!
+//! The file is kept, so that nothing else needs bindgen and a libclang. The test here compares the file with the
+//! header. After a change of the header,
+//!
+//! ```text
+//! KVMTRACE_ACCEPT=1 cargo test -p uapi-bindings
+//! ```
+//!
+//! writes the file anew. This is a crate of its own, and does not need rust-mm-trace, which may not compile
+//! before the file is made.
+
+use std::path::Path;
+
+use bindgen::{BindgenError, Builder, Formatter, RustEdition, RustTarget};
+
+const FIRST_LINES: &str = "\
+// SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note
+// Made of uapi/linux/vmtrace.h by bindgen. After a change of the header, this makes the file anew:
+// KVMTRACE_ACCEPT=1 cargo test -p uapi-bindings
+";
+
+/// What bindgen makes of a header, whichever versions of rustc and rustfmt there are. Fails if the header is
+/// not C. Panics if there is no libclang.
+pub fn made_of(header: &Path) -> Result<String, BindgenError> {
+    let rust = RustTarget::stable(85, 0).unwrap_or_default();
+    let bindings = Builder::default()
+        .header(header.to_string_lossy())
+        .rust_target(rust)
+        .rust_edition(RustEdition::Edition2024)
+        .formatter(Formatter::Prettyplease)
+        .disable_header_comment()
+        .allowlist_type("vmtrace_.*")
+        .allowlist_var("VMTRACE_.*")
+        .derive_default(true)
+        .layout_tests(true)
+        .generate_comments(false)
+        .use_core()
+        // _IOW() is no plain constant; the ioctl numbers are made in rust-mm-trace/src/lib.rs.
+        .blocklist_var("VMTRACE_IOC_(START|STOP|STATUS|RESIZE|WINDOW|ROTATE|FILTER|COUNTS|RINGS)")
+        .generate()?;
+    Ok(format!("{FIRST_LINES}\n{bindings}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Set, and not empty: a file that differs is written, not reported.
+    const ACCEPT: &str = "KVMTRACE_ACCEPT";
+
+    fn home() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
+    #[test]
+    fn the_file_is_what_bindgen_makes_of_the_header() {
+        let file = home().join("src/uapi.rs");
+        let made = made_of(&home().join("uapi/linux/vmtrace.h")).expect("a header of C");
+        if std::env::var_os(ACCEPT).is_some_and(|word| !word.is_empty()) {
+            fs::write(&file, &made).expect("the bindings");
+        }
+        let kept = fs::read_to_string(&file).expect("the bindings");
+        let mut lines = kept.lines().zip(made.lines());
+        let differs = lines.find(|(kept, made)| kept != made);
+        assert!(
+            kept == made,
+            "src/uapi.rs is not what bindgen makes of the header; the first line that differs: {differs:?}\n\
+             After a change of the header, {ACCEPT}=1 writes the file anew"
+        );
+    }
+
+    /// A header that differs by one value gives another file.
+    #[test]
+    fn a_change_of_the_header_changes_the_file() {
+        let header = fs::read_to_string(home().join("uapi/linux/vmtrace.h")).expect("the header");
+        let changed = header.replace("VMTRACE_HEADER_SIZE\t4096", "VMTRACE_HEADER_SIZE\t8192");
+        assert_ne!(header, changed);
+        let file = std::env::temp_dir().join(format!("vmtrace-{}.h", std::process::id()));
+        fs::write(&file, changed).expect("a changed header");
+        let made = made_of(&file);
+        fs::remove_file(&file).expect("removed");
+        let kept = fs::read_to_string(home().join("src/uapi.rs")).expect("the bindings");
+        assert_ne!(made.expect("a header of C"), kept);
+    }
+}

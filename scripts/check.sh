@@ -40,5 +40,6 @@ step "$BUILD/log/clippy-guest.log" "lints of the guest's programs" \
 	cargo clippy --locked --workspace --lib --bins -- -D warnings
 step "$BUILD/log/tests.log" "unit and property tests" cargo test --locked --workspace --exclude kvmtrace-guest
 grep -h '^test result' "$BUILD/log/tests.log" | awk '{p += $4; f += $6} END {printf "host tests: %d passed, %d failed\n", p, f}'
-RUSTDOCFLAGS="-D warnings" step "$BUILD/log/doc.log" "documentation" cargo doc --locked --workspace --no-deps
+RUSTDOCFLAGS="-D warnings" step "$BUILD/log/doc.log" "documentation" \
+	cargo doc --locked --workspace --no-deps --features postproc/testing
 scripts/series.sh --check

@@ -10,7 +10,8 @@ export PROFILE=${PROFILE:-dev}
 built_wheel "$PROFILE"
 # As scripts/check.sh builds it. With -p, crates would have other features, and be built once more.
 step "$BUILD/log/python-postproc.log" "building postproc" \
-	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest --bin postproc
+	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest \
+	--bin postproc --features postproc/testing
 install_wheel venv
 export KVMTRACE_POSTPROC=$built/postproc
 # The folder python/ must not be where modules are looked for: it has the sources of the package,

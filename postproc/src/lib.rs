@@ -52,6 +52,7 @@ pub mod space;
 pub mod streams;
 pub mod summary;
 pub mod tee;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
 pub mod unfinished;

@@ -24,6 +24,7 @@ use rust_mm_trace::uapi;
 use crate::canon::PageMode;
 use crate::check::{CheckOptions, CheckReport, Checker};
 use crate::pipeline::{self, Unwatched};
+pub use crate::trace::mend_checksums;
 use crate::trace::wire::{
     EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, KEEPLEFT, NO_OFFSET, NO_VTIME, REF_SIZE,
 };
@@ -1759,20 +1760,4 @@ pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
         at = end;
     }
     packets
-}
-
-/// Corrects the checksums of all packets, up to the first head that is invalid.
-pub fn mend_checksums(bytes: &mut [u8]) {
-    type P = uapi::vmtrace_packet;
-    let mut at = HEADER_SIZE;
-    while at + HEAD_SIZE <= bytes.len() {
-        let size = LE::read_u32(&bytes[at + offset_of!(P, content_size)..]) as usize;
-        let Some(packet) = bytes.get_mut(at..at + HEAD_SIZE + size) else {
-            return;
-        };
-        put!(packet, P, crc, u32, 0);
-        let crc = crc32c::crc32c(packet);
-        put!(packet, P, crc, u32, crc);
-        at += HEAD_SIZE + size;
-    }
 }

@@ -954,6 +954,22 @@ pub(crate) fn packet_crc(head: &[u8; HEAD_SIZE], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&zeroed), content)
 }
 
+/// Corrects the checksums of all packets of a trace that was changed, up to the first head that is invalid.
+pub fn mend_checksums(trace: &mut [u8]) {
+    type P = uapi::vmtrace_packet;
+    let crc_at = offset_of!(P, crc);
+    let mut rest = trace.get_mut(HEADER_SIZE..).unwrap_or_default();
+    while let Some((head, after)) = rest.split_first_chunk_mut::<HEAD_SIZE>() {
+        let size = get!(head, P, content_size, u32) as usize;
+        let Some((content, after)) = after.split_at_mut_checked(size) else {
+            return;
+        };
+        let crc = packet_crc(head, content);
+        LE::write_u32(&mut head[crc_at..], crc);
+        rest = after;
+    }
+}
+
 /// Why a residency ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]

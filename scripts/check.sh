@@ -38,6 +38,12 @@ step "$BUILD/log/clippy.log" "lints" \
 	cargo clippy --locked --workspace --exclude kvmtrace-guest --all-targets -- -D warnings
 step "$BUILD/log/clippy-guest.log" "lints of the guest's programs" \
 	cargo clippy --locked --workspace --lib --bins -- -D warnings
+# The Python package uses postproc as a library, which needs nothing of what its commands need.
+needs=$(cargo tree --locked -p kvmtrace-python -e normal,no-proc-macro --prefix none)
+needless=$(grep -oE '^(clap[a-z_]*|indicatif|anyhow|bindgen)\b' <<<"$needs" | sort -u || true)
+[ -z "$needless" ] || die "the Python package compiles ${needless//$'\n'/, }: commands alone need that (feature cli of postproc)"
+step "$BUILD/log/clippy-library.log" "lints of the library without commands" \
+	cargo clippy --locked -p kvmtrace-python -- -D warnings
 step "$BUILD/log/tests.log" "unit and property tests" cargo test --locked --workspace --exclude kvmtrace-guest
 grep -h '^test result' "$BUILD/log/tests.log" | awk '{p += $4; f += $6} END {printf "host tests: %d passed, %d failed\n", p, f}'
 RUSTDOCFLAGS="-D warnings" step "$BUILD/log/doc.log" "documentation" \

@@ -27,10 +27,14 @@
 //! assert!(checker.report().good);
 //! # Ok::<(), postproc::error::Error>(())
 //! ```
+//!
+//! The feature `cli`, which is on by default, has `commands` and what only they need. Without it, nothing here
+//! parses arguments or writes to the terminal. The feature `testing` has what makes artificial traces.
 
 pub mod amount;
 pub mod canon;
 pub mod check;
+#[cfg(feature = "cli")]
 pub mod commands;
 pub mod damon;
 pub mod dataset;

@@ -5,6 +5,8 @@
 //! largest value, or a histogram of whole numbers. So the summary of several traces, or of several such
 //! summaries, is exact whatever the order in which they are added. docs/fleet.md describes the fields.
 
+mod rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::canon::PageMode;
 use crate::check::{CheckReport, Checker};
 use crate::dataset::Facts;
-use crate::dataset::writer::{Column, Kind, Row};
 use crate::error::Result;
 use crate::pipeline::{self, Freeing, Observer, Outcome};
 use crate::report::{Counters, Statistics, Working, WorkingSet};
 use crate::sim::{Curve, CurveSimulation, Job, LruChunks, OptCurve, Workers};
 use crate::trace::Trace;
+
+pub use rows::Rows;
 
 /// The version of a summary's fields.
 pub const SUMMARY_VERSION: u64 = 1;
@@ -337,53 +340,6 @@ impl Summary {
         );
         Ok(())
     }
-
-    /// Adds the cells of [`COLUMNS`].
-    pub(crate) fn cells<'t>(&self, row: Row<'t>) -> Row<'t> {
-        let id = self.trace.as_ref().map(|facts| &*facts.trace);
-        let host = self.trace.as_ref().and_then(|facts| facts.host.as_deref());
-        let source = self.trace.as_ref().map(|facts| &*facts.source);
-        let sets = || self.working_sets.iter();
-        let classes = |set: &WorkingSets| vec![set.tau_ns; set.sizes.len()];
-        let mapped = || self.mapped.iter();
-        row.int(self.summary_version)
-            .int(self.traces)
-            .some_text(id)
-            .some_text(host)
-            .some_text(source)
-            .int(self.page_size)
-            .int(self.good)
-            .int(self.complete)
-            .int(self.bytes)
-            .int(self.duration_ns)
-            .int(self.references)
-            .int(self.renewals)
-            .int(self.events)
-            .int(self.pages)
-            .int(self.lost)
-            .int(self.lru.footprint)
-            .int(self.lru.cold)
-            .ints(self.lru.sizes.iter().copied())
-            .ints(self.lru.hits.iter().copied())
-            .int(self.opt.footprint)
-            .int(self.opt.cold)
-            .ints(self.opt.sizes.iter().copied())
-            .ints(self.opt.hits.iter().copied())
-            .ints(sets().map(|set| set.tau_ns))
-            .ints(sets().map(|set| set.samples))
-            .ints(sets().map(|set| set.pages))
-            .ints(sets().map(|set| set.most_pages))
-            .ints(sets().flat_map(classes))
-            .ints(sets().flat_map(|set| set.sizes.iter().copied()))
-            .ints(sets().flat_map(|set| set.counts.iter().copied()))
-            .texts(mapped().map(|m| &*m.name))
-            .texts(mapped().map(|m| &*m.kind))
-            .ints(mapped().map(|m| m.traces))
-            .ints(mapped().map(|m| m.references))
-            .ints(mapped().map(|m| m.pages))
-            .ints(mapped().map(|m| m.bytes))
-            .ints(mapped().map(|m| m.dirtied))
-    }
 }
 
 /// Adds summaries up, each trace once.
@@ -417,47 +373,6 @@ impl Sum {
         &self.summary
     }
 }
-
-/// The columns of a table of summaries: lists whose names begin alike belong together.
-pub(crate) const COLUMNS: [Column; 37] = [
-    Column::new("summary_version", Kind::Int),
-    Column::new("traces", Kind::Int),
-    Column::optional("trace", Kind::Text),
-    Column::optional("host", Kind::Text),
-    Column::optional("source", Kind::Text),
-    Column::new("page_size", Kind::Int),
-    Column::new("good", Kind::Int),
-    Column::new("complete", Kind::Int),
-    Column::new("bytes", Kind::Int),
-    Column::new("duration_ns", Kind::Int),
-    Column::new("references", Kind::Int),
-    Column::new("renewals", Kind::Int),
-    Column::new("events", Kind::Int),
-    Column::new("pages", Kind::Int),
-    Column::new("lost", Kind::Int),
-    Column::new("lru_footprint", Kind::Int),
-    Column::new("lru_cold", Kind::Int),
-    Column::new("lru_sizes", Kind::Ints),
-    Column::new("lru_hits", Kind::Ints),
-    Column::new("opt_footprint", Kind::Int),
-    Column::new("opt_cold", Kind::Int),
-    Column::new("opt_sizes", Kind::Ints),
-    Column::new("opt_hits", Kind::Ints),
-    Column::new("working_set_tau_ns", Kind::Ints),
-    Column::new("working_set_samples", Kind::Ints),
-    Column::new("working_set_pages", Kind::Ints),
-    Column::new("working_set_most_pages", Kind::Ints),
-    Column::new("working_set_class_tau_ns", Kind::Ints),
-    Column::new("working_set_class_sizes", Kind::Ints),
-    Column::new("working_set_class_counts", Kind::Ints),
-    Column::new("mapped_name", Kind::Texts),
-    Column::new("mapped_kind", Kind::Texts),
-    Column::new("mapped_traces", Kind::Ints),
-    Column::new("mapped_references", Kind::Ints),
-    Column::new("mapped_pages", Kind::Ints),
-    Column::new("mapped_bytes", Kind::Ints),
-    Column::new("mapped_dirtied", Kind::Ints),
-];
 
 /// Adds one list to another. Both are ascending.
 fn merge<T: Clone>(

@@ -2,20 +2,15 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::dataset::writer::Table;
-use crate::error::OutputContext;
-use crate::output::{Output, directory};
 use crate::report::{bytes_text, printable};
-use crate::summary::{COLUMNS, Mapped, Sum, Summary, Threads};
+use crate::summary::{Mapped, Rows, Sum, Summary, Threads};
 use crate::trace::Trace;
-use crate::unfinished::{self, Registered};
 use anyhow::Context;
 use clap::Args;
-use tempfile::TempDir;
 
 use super::screen::{Opening, Progress, grouped, print, stop_flag};
 use super::{Checks, for_each_trace, verdict};
@@ -66,61 +61,6 @@ pub struct MergeArgs {
     /// Write the summary to a file, as `postproc summary` does
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-/// Where summaries go.
-enum Rows {
-    Json(Output),
-    /// The table has a name of its own beside the final one until it is complete.
-    Parquet(Box<Table>, TempDir, Registered, PathBuf),
-}
-
-/// The name of the table until then.
-const UNFINISHED: &str = "summaries.parquet";
-
-impl Rows {
-    fn create(path: &Path) -> crate::error::Result<Self> {
-        if path.extension().is_none_or(|ending| ending != "parquet") {
-            return Ok(Rows::Json(Output::create(path)?));
-        }
-        let (staging, registered) = unfinished::directory(|| {
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(".summaries.").tempdir_in(directory(path))
-        })
-        .writing(path.display().to_string())?;
-        let table = Table::one_file(staging.path().into(), UNFINISHED, &COLUMNS)?;
-        Ok(Rows::Parquet(
-            Box::new(table),
-            staging,
-            registered,
-            path.into(),
-        ))
-    }
-
-    fn add(&mut self, summary: &Summary) -> crate::error::Result<()> {
-        match self {
-            Rows::Json(output) => {
-                let name = output.name().to_owned();
-                let text = serde_json::to_vec(summary).map_err(io::Error::from);
-                let text = text.writing(&name)?;
-                output.write_all(&text).writing(&name)?;
-                output.write_all(b"\n").writing(&name)
-            }
-            Rows::Parquet(table, ..) => summary.cells(table.row()).end(),
-        }
-    }
-
-    fn finish(self) -> crate::error::Result<()> {
-        match self {
-            Rows::Json(output) => output.finish(),
-            Rows::Parquet(table, staging, _registered, path) => {
-                table.finish()?;
-                let made = staging.path().join(UNFINISHED);
-                unfinished::settle(|| std::fs::rename(made, &path))
-                    .writing(path.display().to_string())
-            }
-        }
-    }
 }
 
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {

@@ -238,7 +238,7 @@ pub type __u32 = ::core::ffi::c_uint;
 pub type __s64 = ::core::ffi::c_longlong;
 pub type __u64 = ::core::ffi::c_ulonglong;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_sampling {
     pub sample: __u64,
     pub aggregate: __u64,
@@ -277,7 +277,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_sampling, pad) - 36usize];
 };
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_header {
     pub magic: __u64,
     pub version: __u32,
@@ -451,7 +451,7 @@ impl Default for vmtrace_header {
     }
 }
 #[repr(C)]
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, zerocopy::FromBytes)]
 pub struct vmtrace_packet {
     pub magic: __u64,
     pub uuid: [__u8; 16usize],
@@ -473,7 +473,7 @@ pub struct vmtrace_packet {
     pub crc: __u32,
 }
 #[repr(C)]
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, zerocopy::FromBytes)]
 pub union vmtrace_packet__bindgen_ty_1 {
     pub lost_atomic: __u64,
     pub set: __u64,
@@ -568,7 +568,7 @@ impl Default for vmtrace_packet {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_packed {
     pub numbers: __u32,
     pub time: __u32,
@@ -593,7 +593,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_packed, lag) - 12usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_window {
     pub number: __u32,
     pub why: __u32,
@@ -666,7 +666,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_window, funny) - 112usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_piece {
     pub number: __u32,
     pub flags: __u32,
@@ -703,7 +703,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_piece, state_seq) - 32usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_piece_end {
     pub number: __u32,
     pub flags: __u32,
@@ -788,7 +788,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_piece_end, lost_io) - 120usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ref {
     pub page: __u64,
     pub seq: __u32,
@@ -825,7 +825,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ref, pfn) - 28usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_event {
     pub type_: __u16,
     pub size: __u16,
@@ -870,7 +870,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_event, cpu) - 36usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_map {
     pub start: __u64,
     pub end: __u64,
@@ -927,7 +927,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_map, pad) - 60usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_range {
     pub start: __u64,
     pub end: __u64,
@@ -950,7 +950,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_range, arg) - 16usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_resize {
     pub from: __u32,
     pub to: __u32,
@@ -969,7 +969,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_resize, to) - 4usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_set {
     pub set: __u32,
     pub pad: __u32,
@@ -990,7 +990,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_set, cgroup) - 8usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_move {
     pub old_start: __u64,
     pub old_len: __u64,
@@ -1021,7 +1021,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_move, flags) - 32usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_page {
     pub page: __u64,
     pub old_pfn: __u64,
@@ -1048,7 +1048,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_page, arg) - 24usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_mm_dup {
     pub parent: __u32,
     pub pad: __u32,
@@ -1067,7 +1067,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_mm_dup, pad) - 4usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_fork {
     pub child_tid: __u32,
     pub child_tgid: __u32,
@@ -1102,7 +1102,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_fork, child_start) - 24usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_exec {
     pub old_mm: __u32,
     pub name_len: __u32,
@@ -1141,7 +1141,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_exec, pad) - 44usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_exit {
     pub utime: __u64,
     pub stime: __u64,
@@ -1168,7 +1168,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_exit, pad) - 20usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_task {
     pub tid: __u32,
     pub tgid: __u32,
@@ -1203,7 +1203,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_task, start) - 32usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_switch {
     pub prev: __u32,
     pub next: __u32,
@@ -1222,7 +1222,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_switch, next) - 4usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_cgroup {
     pub tid: __u32,
     pub tgid: __u32,
@@ -1249,7 +1249,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_cgroup, pad) - 12usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_shm {
     pub start: __u64,
     pub end: __u64,
@@ -1282,7 +1282,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_shm, generation) - 36usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_checkpoint {
     pub last_mm: __u32,
     pub pad: __u32,
@@ -1303,7 +1303,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_checkpoint, pad) - 4usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_filter {
     pub nr_tests: __u32,
     pub expr_len: __u32,
@@ -1322,7 +1322,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_filter, expr_len) - 4usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_region {
     pub start: __u64,
     pub end: __u64,
@@ -1369,7 +1369,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_region, regions) - 44usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_file {
     pub dev: __u64,
     pub ino: __u64,
@@ -1408,7 +1408,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_file, pad) - 36usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ev_io {
     pub dev: __u64,
     pub ino: __u64,
@@ -1449,7 +1449,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ev_io, flags) - 39usize];
 };
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_config {
     pub size: __u32,
     pub flags: __u32,
@@ -1583,7 +1583,7 @@ impl Default for vmtrace_config {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_filter_test {
     pub field: __u16,
     pub op: __u16,
@@ -1620,7 +1620,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_filter_test, high) - 16usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_filter {
     pub size: __u32,
     pub nr_tests: __u32,
@@ -1653,7 +1653,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_filter, expr_len) - 28usize];
 };
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_status {
     pub size: __u32,
     pub state: __u32,
@@ -1903,7 +1903,7 @@ impl Default for vmtrace_status {
     }
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_rotate {
     pub size: __u32,
     pub out_fd: __s32,
@@ -1933,7 +1933,7 @@ impl Default for vmtrace_rotate {
     }
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_count {
     pub reads: __u64,
     pub writes: __u64,
@@ -1999,7 +1999,7 @@ impl Default for vmtrace_count {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_counts {
     pub size: __u32,
     pub nr: __u32,
@@ -2032,7 +2032,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_counts, elsewhere) - 32usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_ring {
     pub kind: __u32,
     pub cpu: __u32,
@@ -2093,7 +2093,7 @@ const _: () = {
     ][::core::mem::offset_of!(vmtrace_ring, left_out) - 72usize];
 };
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, zerocopy::FromBytes)]
 pub struct vmtrace_rings {
     pub size: __u32,
     pub nr: __u32,

@@ -27,7 +27,7 @@ use super::index::{EndPacket, head_at};
 use super::source::Bytes;
 use super::wire::{
     HEAD_SIZE, HEADER_SIZE, Header, MOST, PacketHead, Status, StreamKind, Uuid, WindowAccount,
-    WindowEnd, packet_crc, packet_magic, packet_uuid,
+    WindowEnd, packet_crc, packet_magic, packet_uuid, read, view,
 };
 
 macro_rules! put {
@@ -62,31 +62,33 @@ pub struct Piece {
     pub end: Option<PieceEnd>,
 }
 
-/// What a piece has: `struct vmtrace_piece_end`.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[allow(missing_docs, reason = "the UAPI header documents each field")]
-pub struct PieceEnd {
-    pub number: u32,
-    pub is_last: bool,
-    pub size: u64,
-    pub crc: u32,
-    pub unaccounted: u32,
-    pub next_seq: u64,
-    pub start_time_ns: u64,
-    pub stop_time_ns: u64,
-    pub packets: u64,
-    pub admissions: u64,
-    pub refs: u64,
-    pub events: u64,
-    pub aborted: u64,
-    pub renewed: u64,
-    pub chances: u64,
-    pub lost_full: u64,
-    pub lost_atomic: u64,
-    pub lost_io: u64,
-    /// Where its packet begins in the file.
-    #[serde(skip)]
-    pub at: u64,
+view! {
+    /// What a piece has: `struct vmtrace_piece_end`.
+    #[derive(Clone, Copy, Debug, Default, Serialize)]
+    #[allow(missing_docs, reason = "the UAPI header documents each field")]
+    pub struct PieceEnd of |raw: uapi::vmtrace_piece_end, at: u64| {
+        pub number: u32,
+        pub is_last: bool = raw.flags & uapi::VMTRACE_PIECE_LAST != 0,
+        pub size: u64,
+        pub crc: u32,
+        pub unaccounted: u32,
+        pub next_seq: u64,
+        pub start_time_ns: u64 = raw.start_time,
+        pub stop_time_ns: u64 = raw.stop_time,
+        pub packets: u64,
+        pub admissions: u64,
+        pub refs: u64,
+        pub events: u64,
+        pub aborted: u64,
+        pub renewed: u64,
+        pub chances: u64,
+        pub lost_full: u64,
+        pub lost_atomic: u64,
+        pub lost_io: u64,
+        /// Where its packet begins in the file.
+        #[serde(skip)]
+        pub at: u64 = at,
+    }
 }
 
 const PIECE_SIZE: usize = size_of::<uapi::vmtrace_piece>();
@@ -127,26 +129,24 @@ impl Piece {
     ///
     /// Reading failed.
     pub(super) fn read(bytes: &Bytes, header: &Header) -> io::Result<Option<Self>> {
-        type P = uapi::vmtrace_piece;
         let at = HEADER_SIZE as u64;
-        let Some(b) = verified(bytes, header, at, StreamKind::Piece, PIECE_SIZE)? else {
+        let content = verified(bytes, header, at, StreamKind::Piece, PIECE_SIZE)?;
+        let Some(raw) = content.as_deref().and_then(read::<uapi::vmtrace_piece>) else {
             return Ok(None);
         };
-        let number = LE::read_u32(&b[offset_of!(P, number)..]);
-        let first_seq = LE::read_u64(&b[offset_of!(P, first_seq)..]);
-        let flags = LE::read_u32(&b[offset_of!(P, flags)..]);
-        let is_checkpoint = flags & uapi::VMTRACE_PIECE_CHECKPOINT != 0;
+        let (number, first_seq) = (raw.number, raw.first_seq);
+        let is_checkpoint = raw.flags & uapi::VMTRACE_PIECE_CHECKPOINT != 0;
         let piece = Piece {
             number,
-            is_middle: flags & uapi::VMTRACE_PIECE_MIDDLE != 0,
+            is_middle: raw.flags & uapi::VMTRACE_PIECE_MIDDLE != 0,
             is_checkpoint,
             state_seq: match is_checkpoint {
-                true => LE::read_u64(&b[offset_of!(P, state_seq)..]).min(first_seq),
+                true => raw.state_seq.min(first_seq),
                 false => 0,
             },
             first_seq,
-            offset: LE::read_u64(&b[offset_of!(P, offset)..]),
-            crc: LE::read_u32(&b[offset_of!(P, crc)..]),
+            offset: raw.offset,
+            crc: raw.crc,
             last_number: number,
             end: PieceEnd::read(bytes, header)?
                 .filter(|end| end.number >= number && end.next_seq >= first_seq),
@@ -265,39 +265,14 @@ impl Piece {
 impl PieceEnd {
     /// The last packet of a file, if it ends a piece.
     fn read(bytes: &Bytes, header: &Header) -> io::Result<Option<Self>> {
-        type E = uapi::vmtrace_piece_end;
         let Some(at) = bytes.len().checked_sub((HEAD_SIZE + END_SIZE) as u64) else {
             return Ok(None);
         };
-        let Some(b) = verified(bytes, header, at, StreamKind::PieceEnd, END_SIZE)? else {
+        let content = verified(bytes, header, at, StreamKind::PieceEnd, END_SIZE)?;
+        let Some(raw) = content.as_deref().and_then(read) else {
             return Ok(None);
         };
-        macro_rules! get {
-            ($f:ident) => {
-                LE::read_u64(&b[offset_of!(E, $f)..])
-            };
-        }
-        let end = PieceEnd {
-            number: LE::read_u32(&b[offset_of!(E, number)..]),
-            is_last: LE::read_u32(&b[offset_of!(E, flags)..]) & uapi::VMTRACE_PIECE_LAST != 0,
-            size: get!(size),
-            crc: LE::read_u32(&b[offset_of!(E, crc)..]),
-            unaccounted: LE::read_u32(&b[offset_of!(E, unaccounted)..]),
-            next_seq: get!(next_seq),
-            start_time_ns: get!(start_time),
-            stop_time_ns: get!(stop_time),
-            packets: get!(packets),
-            admissions: get!(admissions),
-            refs: get!(refs),
-            events: get!(events),
-            aborted: get!(aborted),
-            renewed: get!(renewed),
-            chances: get!(chances),
-            lost_full: get!(lost_full),
-            lost_atomic: get!(lost_atomic),
-            lost_io: get!(lost_io),
-            at,
-        };
+        let end = PieceEnd::of(&raw, at);
         let all = [end.start_time_ns, end.stop_time_ns, end.size];
         let good = all.iter().all(|&n| n <= MOST) && end.next_seq <= MOST + 1;
         Ok(good.then_some(end))

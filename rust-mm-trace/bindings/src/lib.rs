@@ -12,6 +12,7 @@
 
 use std::path::Path;
 
+use bindgen::callbacks::{DeriveInfo, ParseCallbacks};
 use bindgen::{BindgenError, Builder, Formatter, RustEdition, RustTarget};
 
 const FIRST_LINES: &str = "\
@@ -19,6 +20,16 @@ const FIRST_LINES: &str = "\
 // Made of uapi/linux/vmtrace.h by bindgen. After a change of the header, this makes the file anew:
 // KVMTRACE_ACCEPT=1 cargo test -p uapi-bindings
 ";
+
+/// Each structure can be read from bytes.
+#[derive(Debug)]
+struct FromBytes;
+
+impl ParseCallbacks for FromBytes {
+    fn add_derives(&self, _info: &DeriveInfo<'_>) -> Vec<String> {
+        vec!["zerocopy::FromBytes".into()]
+    }
+}
 
 /// What bindgen makes of a header, whichever versions of rustc and rustfmt there are. Fails if the header is
 /// not C. Panics if there is no libclang.
@@ -33,6 +44,8 @@ pub fn made_of(header: &Path) -> Result<String, BindgenError> {
         .allowlist_type("vmtrace_.*")
         .allowlist_var("VMTRACE_.*")
         .derive_default(true)
+        .derive_partialeq(true)
+        .parse_callbacks(Box::new(FromBytes))
         .layout_tests(true)
         .generate_comments(false)
         .use_core()

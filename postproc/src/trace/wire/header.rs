@@ -1,15 +1,10 @@
 //! The head of a trace: how it was made.
 
-use std::mem::offset_of;
-
-use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::record::Extras;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
-use super::{
-    EVENT_SIZE, HEADER_SIZE, OFFSET_SIZE, REF_SIZE, Status, Uuid, VTIME_SIZE, text_at, uuid_at,
-};
+use super::{EVENT_SIZE, HEADER_SIZE, OFFSET_SIZE, REF_SIZE, Status, Uuid, VTIME_SIZE, text};
 use crate::trace::part;
 
 /// The feature bits that this version knows. The effect of any other bit is unknown:
@@ -30,49 +25,62 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
 /// `vmtrace_break=keepleft`, VMTRACE_BREAK_KEEPLEFT.
 pub(crate) const KEEPLEFT: u32 = 1 << 31;
 
-/// `struct vmtrace_header`, without its magic, padding and checksum.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the UAPI header documents each field")]
-pub struct Header {
-    pub version: u32,
-    pub uuid: Uuid,
-    pub start_time_ns: u64,
-    pub realtime_offset_ns: i64,
-    pub features: u64,
-    /// N, in pages.
-    pub evms_size: u32,
-    pub first_segment: u32,
-    pub policy: u32,
-    pub scope: u32,
-    pub scope_pid: i32,
-    /// The path of the control group, or the pattern for names, that is traced; else empty.
-    pub scope_name: String,
-    /// All stays end each so many ns; 0 in traces whose stays do not end so.
-    pub interval_ns: u64,
-    /// How regions of memory are sampled; `None` in traces of references.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampling: Option<Sampling>,
-    pub page_shift: u32,
-    pub nr_cpus: u32,
-    pub clock: u32,
-    pub forced_off: u32,
-    pub loss_mode: u32,
-    pub buffer_size: u32,
-    pub nr_buffers: u32,
-    pub stay_shift: u32,
-    pub debug_break: u32,
-    pub vtime_clock: u32,
-    pub vtime_khz: u32,
-    pub vtime_skip: u32,
-    pub classes: u32,
-    /// K, the pages that one admission evicts at most; 1 in traces of kernels without batches.
-    pub batch: u32,
-    /// What has an EVMS of its own.
-    pub sets: Sets,
-    /// `None` if the whole run was traced, from the start to the end.
-    pub windows: Option<WindowPlan>,
-    pub release: String,
-    pub arch: String,
+view! {
+    /// `struct vmtrace_header`, without its magic, padding and checksum.
+    #[derive(Clone, Debug, Serialize)]
+    #[allow(missing_docs, reason = "the UAPI header documents each field")]
+    pub struct Header of |raw: uapi::vmtrace_header| {
+        pub version: u32,
+        pub uuid: Uuid = Uuid(raw.uuid),
+        pub start_time_ns: u64 = raw.start_time,
+        pub realtime_offset_ns: i64 = raw.realtime_offset,
+        pub features: u64,
+        /// N, in pages.
+        pub evms_size: u32,
+        pub first_segment: u32,
+        pub policy: u32,
+        pub scope: u32,
+        pub scope_pid: i32,
+        /// The path of the control group, or the pattern for names, that is traced; else empty.
+        pub scope_name: String = text(&raw.scope_name),
+        /// All stays end each so many ns; 0 in traces whose stays do not end so.
+        pub interval_ns: u64 = raw.interval,
+        /// How regions of memory are sampled; `None` in traces of references.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub sampling: Option<Sampling> = Sampling::decode(&raw.sampling, raw.features),
+        pub page_shift: u32,
+        pub nr_cpus: u32,
+        pub clock: u32,
+        pub forced_off: u32,
+        pub loss_mode: u32,
+        pub buffer_size: u32,
+        pub nr_buffers: u32,
+        pub stay_shift: u32,
+        pub debug_break: u32,
+        pub vtime_clock: u32,
+        pub vtime_khz: u32,
+        pub vtime_skip: u32,
+        pub classes: u32,
+        /// K, the pages that one admission evicts at most; 1 in traces of kernels without batches.
+        pub batch: u32 = raw.batch.max(1),
+        /// What has an EVMS of its own.
+        pub sets: Sets = Sets::decode(raw.sets),
+        /// `None` if the whole run was traced, from the start to the end.
+        pub windows: Option<WindowPlan> = {
+            let plan = WindowPlan {
+                count: raw.windows,
+                time_ns: raw.window_time,
+                references: raw.window_refs,
+                warmup_ns: raw.warmup,
+                skip_ns: raw.skip,
+                on_request: raw.features & u64::from(uapi::VMTRACE_PAUSABLE) != 0,
+            };
+            let has_any = plan.time_ns != 0 || plan.references != 0 || plan.on_request;
+            has_any.then_some(plan)
+        },
+        pub release: String = text(&raw.release),
+        pub arch: String = text(&raw.arch),
+    }
 }
 
 /// What has an EVMS of its own: `VMTRACE_SETS_*`.
@@ -151,44 +159,35 @@ impl SampledBy {
     }
 }
 
-/// `struct vmtrace_sampling`: how regions of memory are sampled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Sampling {
-    /// From one look at a page of each region to the next, ns.
-    pub sample_ns: u64,
-    /// From one report to the next, ns.
-    pub aggregate_ns: u64,
-    /// After so long, regions are adapted to the mappings, ns.
-    pub update_ns: u64,
-    /// The least regions of an address space that has as many pages.
-    pub min_regions: u32,
-    /// The most regions of an address space.
-    pub max_regions: u32,
-    /// What shows an access.
-    pub by: SampledBy,
+view! {
+    /// `struct vmtrace_sampling`: how regions of memory are sampled.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+    pub struct Sampling of |raw: uapi::vmtrace_sampling| {
+        /// From one look at a page of each region to the next, ns.
+        pub sample_ns: u64 = raw.sample,
+        /// From one report to the next, ns.
+        pub aggregate_ns: u64 = raw.aggregate,
+        /// After so long, regions are adapted to the mappings, ns.
+        pub update_ns: u64 = raw.update,
+        /// The least regions of an address space that has as many pages.
+        pub min_regions: u32,
+        /// The most regions of an address space.
+        pub max_regions: u32,
+        /// What shows an access.
+        pub by: SampledBy = match raw.by {
+            uapi::VMTRACE_BY_ACCESSED => SampledBy::Accessed,
+            uapi::VMTRACE_BY_FAULT => SampledBy::Fault,
+            _ => SampledBy::Unknown,
+        },
+    }
 }
 
 impl Sampling {
     /// Decodes what a header with these features has: `None` if regions are not sampled, and the
     /// header has nothing about them.
-    fn decode(b: &[u8], features: u64) -> Option<Self> {
-        type S = uapi::vmtrace_sampling;
+    fn decode(raw: &uapi::vmtrace_sampling, features: u64) -> Option<Self> {
         let is_sampled = features & u64::from(uapi::VMTRACE_REGIONS) != 0;
-        if !is_sampled && b[..size_of::<S>()].iter().all(|byte| *byte == 0) {
-            return None;
-        }
-        Some(Sampling {
-            sample_ns: get!(b, S, sample, u64),
-            aggregate_ns: get!(b, S, aggregate, u64),
-            update_ns: get!(b, S, update, u64),
-            min_regions: get!(b, S, min_regions, u32),
-            max_regions: get!(b, S, max_regions, u32),
-            by: match get!(b, S, by, u32) {
-                uapi::VMTRACE_BY_ACCESSED => SampledBy::Accessed,
-                uapi::VMTRACE_BY_FAULT => SampledBy::Fault,
-                _ => SampledBy::Unknown,
-            },
-        })
+        (is_sampled || *raw != Default::default()).then(|| Sampling::of(raw))
     }
 
     /// The most looks at a region between two reports.
@@ -234,51 +233,7 @@ impl Header {
     /// Decodes the first [`HEADER_SIZE`] bytes of a trace, whose magic, version and checksum
     /// were checked before.
     pub(crate) fn decode(b: &[u8; HEADER_SIZE]) -> Self {
-        type H = uapi::vmtrace_header;
-        Header {
-            version: get!(b, H, version, u32),
-            uuid: uuid_at(b, offset_of!(H, uuid)),
-            start_time_ns: get!(b, H, start_time, u64),
-            realtime_offset_ns: get!(b, H, realtime_offset, i64),
-            features: get!(b, H, features, u64),
-            evms_size: get!(b, H, evms_size, u32),
-            first_segment: get!(b, H, first_segment, u32),
-            policy: get!(b, H, policy, u32),
-            scope: get!(b, H, scope, u32),
-            scope_pid: get!(b, H, scope_pid, i32),
-            scope_name: text_at(b, offset_of!(H, scope_name), 256),
-            interval_ns: get!(b, H, interval, u64),
-            sampling: Sampling::decode(&b[offset_of!(H, sampling)..], get!(b, H, features, u64)),
-            page_shift: get!(b, H, page_shift, u32),
-            nr_cpus: get!(b, H, nr_cpus, u32),
-            clock: get!(b, H, clock, u32),
-            forced_off: get!(b, H, forced_off, u32),
-            loss_mode: get!(b, H, loss_mode, u32),
-            buffer_size: get!(b, H, buffer_size, u32),
-            nr_buffers: get!(b, H, nr_buffers, u32),
-            stay_shift: get!(b, H, stay_shift, u32),
-            debug_break: get!(b, H, debug_break, u32),
-            vtime_clock: get!(b, H, vtime_clock, u32),
-            vtime_khz: get!(b, H, vtime_khz, u32),
-            vtime_skip: get!(b, H, vtime_skip, u32),
-            classes: get!(b, H, classes, u32),
-            batch: get!(b, H, batch, u32).max(1),
-            sets: Sets::decode(get!(b, H, sets, u32)),
-            windows: {
-                let plan = WindowPlan {
-                    count: get!(b, H, windows, u32),
-                    time_ns: get!(b, H, window_time, u64),
-                    references: get!(b, H, window_refs, u64),
-                    warmup_ns: get!(b, H, warmup, u64),
-                    skip_ns: get!(b, H, skip, u64),
-                    on_request: get!(b, H, features, u64) & u64::from(uapi::VMTRACE_PAUSABLE) != 0,
-                };
-                let has_any = plan.time_ns != 0 || plan.references != 0 || plan.on_request;
-                has_any.then_some(plan)
-            },
-            release: text_at(b, offset_of!(H, release), 128),
-            arch: text_at(b, offset_of!(H, arch), 64),
-        }
+        Header::of(&zerocopy::transmute!(*b))
     }
 
     /// Whether the trace began at boot.

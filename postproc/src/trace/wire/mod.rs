@@ -1,9 +1,13 @@
 //! Decoding of the structures of `vmtrace.h`.
 //!
-//! Field offsets come from the header by bindgen, so they always agree with the
-//! header. No length in the file is trusted: each read is from a slice whose size
-//! was checked before.
+//! Bytes are read as the structures that bindgen makes of the header, so they always agree with the
+//! header. Only a field of a structure of which nothing else is needed is read by its offset.
+//! No length in the file is trusted: each read is from a slice whose size is checked.
 
+#[cfg(target_endian = "big")]
+compile_error!("traces are little-endian, and postproc reads them without turning bytes around");
+
+/// A field of a structure, by its offset.
 macro_rules! get {
     ($b:expr, $t:ty, $f:ident, u64) => {
         LE::read_u64(&$b[offset_of!($t, $f)..])
@@ -22,15 +26,43 @@ macro_rules! get {
     };
 }
 
+/// A structure that shows one of the header. Each field is listed once: its name, its type, and what it is
+/// made of, which is the field of the same name in the header if nothing else is said.
+macro_rules! view {
+    (@ $same:expr) => { $same };
+    (@ $same:expr, $value:expr) => { $value };
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident of |$raw:ident: $uapi:ty $(, $arg:ident: $type_of_arg:ty)*| {
+            $($(#[$of_field:meta])* $seen:vis $field:ident: $type:ty $(= $value:expr)?,)*
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$of_field])* $seen $field: $type,)*
+        }
+
+        impl $name {
+            fn of($raw: &$uapi $(, $arg: $type_of_arg)*) -> Self {
+                $name { $($field: view!(@ $raw.$field $(, $value)?),)* }
+            }
+        }
+    };
+}
+pub(super) use view;
+
 mod event;
 mod header;
 mod packet;
 mod reference;
 mod status;
 
+use std::ffi::c_char;
+
 pub(crate) use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::uapi;
 use serde::Serialize;
+use zerocopy::FromBytes;
 
 pub use event::{
     Body, Call, Event, FileBody, FileId, FileKind, FrameBody, IoBody, MapBody, MapKind, NoNews,
@@ -86,14 +118,14 @@ impl Serialize for Uuid {
     }
 }
 
-fn uuid_at(b: &[u8], at: usize) -> Uuid {
-    let mut uuid = [0; 16];
-    uuid.copy_from_slice(&b[at..at + 16]);
-    Uuid(uuid)
+/// The structure at the start of `b`; `None` if `b` is shorter.
+pub(super) fn read<T: FromBytes>(b: &[u8]) -> Option<T> {
+    T::read_from_prefix(b).ok().map(|(raw, _)| raw)
 }
 
-fn text_at(b: &[u8], at: usize, len: usize) -> String {
-    let field = &b[at..at + len];
-    let end = field.iter().position(|&c| c == 0).unwrap_or(len);
+/// A text that ends at the first NUL, or with its field.
+fn text(field: &[c_char]) -> String {
+    let field: Vec<u8> = field.iter().map(|&c| c as u8).collect();
+    let end = field.iter().position(|&c| c == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
 }

@@ -6,7 +6,7 @@ use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
-use super::{Event, HEAD_SIZE, HEADER_SIZE, Header, MOST, Ref, Uuid, uuid_at};
+use super::{Event, HEAD_SIZE, HEADER_SIZE, Header, MOST, Ref, Uuid};
 use crate::trace::part;
 
 /// The kind of a stream.
@@ -105,28 +105,30 @@ impl std::fmt::Display for StreamId {
     }
 }
 
-/// `struct vmtrace_packet`, without its magic and identity.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[allow(missing_docs, reason = "the UAPI header documents each field")]
-pub struct PacketHead {
-    pub stream: StreamId,
-    pub seq: u64,
-    pub first_seq: u64,
-    pub last_seq: u64,
-    pub first_time_ns: u64,
-    pub last_time_ns: u64,
-    pub lost_full: u64,
-    pub lost_atomic: u64,
-    pub lost_io: u64,
-    /// How the content is stored; 0: as it is.
-    pub codec: u16,
-    /// Bytes of the content before it was packed; 0 if it is not packed.
-    pub raw_size: u32,
-    pub records: u32,
-    /// Bytes of the content as it is stored.
-    pub content_size: u32,
-    pub window: u32,
-    pub crc: u32,
+view! {
+    /// `struct vmtrace_packet`, without its magic and identity.
+    #[derive(Clone, Copy, Debug, Serialize)]
+    #[allow(missing_docs, reason = "the UAPI header documents each field")]
+    pub struct PacketHead of |raw: uapi::vmtrace_packet, stream: StreamId, lost_atomic: u64| {
+        pub stream: StreamId = stream,
+        pub seq: u64,
+        pub first_seq: u64,
+        pub last_seq: u64,
+        pub first_time_ns: u64 = raw.first_time,
+        pub last_time_ns: u64 = raw.last_time,
+        pub lost_full: u64,
+        pub lost_atomic: u64 = lost_atomic,
+        pub lost_io: u64 = raw.lost_io.into(),
+        /// How the content is stored; 0: as it is.
+        pub codec: u16,
+        /// Bytes of the content before it was packed; 0 if it is not packed.
+        pub raw_size: u32,
+        pub records: u32,
+        /// Bytes of the content as it is stored.
+        pub content_size: u32,
+        pub window: u32,
+        pub crc: u32,
+    }
 }
 
 /// The ways of packing that are known.
@@ -141,34 +143,20 @@ impl PacketHead {
     /// Decodes a head whose magic was checked before; `None` if its kind is unknown.
     pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
         type P = uapi::vmtrace_packet;
-        let kind = StreamKind::decode(get!(b, P, kind, u16).into())?;
+        let raw: P = zerocopy::transmute!(*b);
+        let kind = StreamKind::decode(raw.kind.into())?;
         // The set of references, or what events have lost.
-        let word = LE::read_u64(&b[offset_of!(P, __bindgen_anon_1)..]);
+        let word = get!(b, P, __bindgen_anon_1, u64);
         let (set, lost_atomic) = match kind {
             StreamKind::Ref => (u32::try_from(word).unwrap_or(u32::MAX), 0),
             _ => (0, word),
         };
-        Some(PacketHead {
-            stream: StreamId {
-                kind,
-                cpu: get!(b, P, cpu, u32),
-                set,
-            },
-            seq: get!(b, P, seq, u64),
-            first_seq: get!(b, P, first_seq, u64),
-            last_seq: get!(b, P, last_seq, u64),
-            first_time_ns: get!(b, P, first_time, u64),
-            last_time_ns: get!(b, P, last_time, u64),
-            lost_full: get!(b, P, lost_full, u64),
+        let cpu = raw.cpu;
+        Some(PacketHead::of(
+            &raw,
+            StreamId { kind, cpu, set },
             lost_atomic,
-            lost_io: get!(b, P, lost_io, u32).into(),
-            codec: get!(b, P, codec, u16),
-            raw_size: get!(b, P, raw_size, u32),
-            records: get!(b, P, records, u32),
-            content_size: get!(b, P, content_size, u32),
-            window: get!(b, P, window, u32),
-            crc: get!(b, P, crc, u32),
-        })
+        ))
     }
 
     /// Bytes of the packet.
@@ -302,7 +290,8 @@ impl PacketHead {
 
 /// The identity in a packet's head.
 pub(crate) fn packet_uuid(b: &[u8; HEAD_SIZE]) -> Uuid {
-    uuid_at(b, offset_of!(uapi::vmtrace_packet, uuid))
+    let (_, from) = b.split_at(offset_of!(uapi::vmtrace_packet, uuid));
+    Uuid(from.first_chunk().copied().unwrap_or_default())
 }
 
 /// The magic in a packet's head.

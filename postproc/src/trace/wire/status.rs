@@ -2,83 +2,84 @@
 
 use std::mem::offset_of;
 
-use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
-use super::{Header, MOST, Sets, Uuid, text_at, uuid_at};
+use super::{Header, MOST, Sets, Uuid, read, text};
 
-/// `struct vmtrace_status`: the kernel's own account, the END packet's content.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the UAPI header documents each field")]
-pub struct Status {
-    pub size: u32,
-    pub state: u32,
-    pub error: i32,
-    pub scope: u32,
-    pub pid: i32,
-    pub evms_size: u32,
-    pub evms_min: u32,
-    pub nr_cpus: u32,
-    pub uuid: Uuid,
-    pub start_time_ns: u64,
-    pub stop_time_ns: u64,
-    pub last_seq: u64,
-    pub admissions: u64,
-    pub refs: u64,
-    pub events: u64,
-    pub aborted: u64,
-    pub members: u64,
-    pub members_max: u64,
-    pub funny: u64,
-    pub stuck: u64,
-    pub audits: u64,
-    /// Address spaces that an audit could not look at, because a task kept them locked.
-    pub unaudited: u32,
-    pub dangling: u64,
-    pub miscounted: u64,
-    pub uncovered: u64,
-    pub lost_full: u64,
-    pub lost_atomic: u64,
-    pub lost_io: u64,
-    pub waits: u64,
-    pub packets: u64,
-    pub bytes: u64,
-    pub mms: u64,
-    pub renewed: u64,
-    pub chances: u64,
-    pub flags: u32,
-    pub first_segment: u32,
-    pub policy: u32,
-    /// K at the end; 1 in traces of kernels without batches.
-    pub batch: u32,
-    pub evms_max: u32,
-    pub evms_peak: u32,
-    pub classes: u32,
-    pub windows: u32,
-    pub windows_begun: u32,
-    pub windows_ended: u32,
-    pub sets: Sets,
-    /// Sets made, without set 0.
-    pub sets_made: u64,
-    /// The most of these that there were at once.
-    pub sets_max: u64,
-    /// Address spaces that use set 0 because there was no memory for a set of their own.
-    pub sets_shared: u64,
-    /// Bytes written; less than `bytes` if packets were packed. 0 in traces of kernels that do not
-    /// pack.
-    pub stored: u64,
-    /// The last piece, and bytes of its own part, of a trace that was written in pieces; else 0.
-    pub piece: u32,
-    pub piece_bytes: u64,
-    /// Records of references that a filter has left out. 0 in traces of kernels without filters, and
-    /// of a piece alone, whose end does not tell these from numbers that were given up. Of a window
-    /// alone that has losses, at least so many.
-    pub left_out: u64,
-    /// For how long traced tasks had a CPU, ns, also between windows. 0 in traces of older kernels,
-    /// and of a window or a piece alone.
-    pub ran_ns: u64,
-    pub output: String,
+view! {
+    /// `struct vmtrace_status`: the kernel's own account, the END packet's content.
+    #[derive(Clone, Debug, Serialize)]
+    #[allow(missing_docs, reason = "the UAPI header documents each field")]
+    pub struct Status of |raw: uapi::vmtrace_status| {
+        pub size: u32,
+        pub state: u32,
+        pub error: i32,
+        pub scope: u32,
+        pub pid: i32,
+        pub evms_size: u32,
+        pub evms_min: u32,
+        pub nr_cpus: u32,
+        pub uuid: Uuid = Uuid(raw.uuid),
+        pub start_time_ns: u64 = raw.start_time,
+        pub stop_time_ns: u64 = raw.stop_time,
+        pub last_seq: u64,
+        pub admissions: u64,
+        pub refs: u64,
+        pub events: u64,
+        pub aborted: u64,
+        pub members: u64,
+        pub members_max: u64,
+        pub funny: u64,
+        pub stuck: u64,
+        pub audits: u64,
+        /// Address spaces that an audit could not look at, because a task kept them locked.
+        pub unaudited: u32,
+        pub dangling: u64,
+        pub miscounted: u64,
+        pub uncovered: u64,
+        pub lost_full: u64,
+        pub lost_atomic: u64,
+        pub lost_io: u64,
+        pub waits: u64,
+        pub packets: u64,
+        pub bytes: u64,
+        pub mms: u64,
+        pub renewed: u64,
+        pub chances: u64,
+        pub flags: u32,
+        pub first_segment: u32,
+        pub policy: u32 = raw.policy.into(),
+        /// K at the end; 1 in traces of kernels without batches.
+        pub batch: u32 = u32::from(raw.batch).max(1),
+        pub evms_max: u32,
+        pub evms_peak: u32,
+        pub classes: u32,
+        pub windows: u32,
+        pub windows_begun: u32,
+        pub windows_ended: u32,
+        pub sets: Sets = Sets::decode(raw.sets),
+        /// Sets made, without set 0.
+        pub sets_made: u64,
+        /// The most of these that there were at once.
+        pub sets_max: u64,
+        /// Address spaces that use set 0 because there was no memory for a set of their own.
+        pub sets_shared: u64,
+        /// Bytes written; less than `bytes` if packets were packed. 0 in traces of kernels that do not
+        /// pack.
+        pub stored: u64,
+        /// The last piece, and bytes of its own part, of a trace that was written in pieces; else 0.
+        pub piece: u32,
+        pub piece_bytes: u64,
+        /// Records of references that a filter has left out. 0 in traces of kernels without filters, and
+        /// of a piece alone, whose end does not tell these from numbers that were given up. Of a window
+        /// alone that has losses, at least so many.
+        pub left_out: u64,
+        /// For how long traced tasks had a CPU, ns, also between windows. 0 in traces of older kernels,
+        /// and of a window or a piece alone.
+        pub ran_ns: u64 = raw.ran,
+        pub output: String = text(&raw.output),
+    }
 }
 
 impl Status {
@@ -87,69 +88,13 @@ impl Status {
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type S = uapi::vmtrace_status;
         // Kernels without several sets had none of what follows the output's name.
-        let mut whole = [0; size_of::<S>()];
+        let mut whole = [0u8; size_of::<S>()];
         let len = b.len().min(whole.len());
         if len < offset_of!(S, sets) {
             return None;
         }
         whole[..len].copy_from_slice(&b[..len]);
-        let b = &whole;
-        let status = Status {
-            size: get!(b, S, size, u32),
-            state: get!(b, S, state, u32),
-            error: get!(b, S, error, i32),
-            scope: get!(b, S, scope, u32),
-            pid: get!(b, S, pid, i32),
-            evms_size: get!(b, S, evms_size, u32),
-            evms_min: get!(b, S, evms_min, u32),
-            nr_cpus: get!(b, S, nr_cpus, u32),
-            uuid: uuid_at(b, offset_of!(S, uuid)),
-            start_time_ns: get!(b, S, start_time, u64),
-            stop_time_ns: get!(b, S, stop_time, u64),
-            last_seq: get!(b, S, last_seq, u64),
-            admissions: get!(b, S, admissions, u64),
-            refs: get!(b, S, refs, u64),
-            events: get!(b, S, events, u64),
-            aborted: get!(b, S, aborted, u64),
-            members: get!(b, S, members, u64),
-            members_max: get!(b, S, members_max, u64),
-            funny: get!(b, S, funny, u64),
-            stuck: get!(b, S, stuck, u64),
-            audits: get!(b, S, audits, u64),
-            unaudited: get!(b, S, unaudited, u32),
-            dangling: get!(b, S, dangling, u64),
-            miscounted: get!(b, S, miscounted, u64),
-            uncovered: get!(b, S, uncovered, u64),
-            lost_full: get!(b, S, lost_full, u64),
-            lost_atomic: get!(b, S, lost_atomic, u64),
-            lost_io: get!(b, S, lost_io, u64),
-            waits: get!(b, S, waits, u64),
-            packets: get!(b, S, packets, u64),
-            bytes: get!(b, S, bytes, u64),
-            mms: get!(b, S, mms, u64),
-            renewed: get!(b, S, renewed, u64),
-            chances: get!(b, S, chances, u64),
-            flags: get!(b, S, flags, u32),
-            first_segment: get!(b, S, first_segment, u32),
-            policy: get!(b, S, policy, u16).into(),
-            batch: u32::from(get!(b, S, batch, u16)).max(1),
-            evms_max: get!(b, S, evms_max, u32),
-            evms_peak: get!(b, S, evms_peak, u32),
-            classes: get!(b, S, classes, u32),
-            windows: get!(b, S, windows, u32),
-            windows_begun: get!(b, S, windows_begun, u32),
-            windows_ended: get!(b, S, windows_ended, u32),
-            sets: Sets::decode(get!(b, S, sets, u32)),
-            sets_made: get!(b, S, sets_made, u64),
-            sets_max: get!(b, S, sets_max, u64),
-            sets_shared: get!(b, S, sets_shared, u64),
-            stored: get!(b, S, stored, u64),
-            piece: get!(b, S, piece, u32),
-            piece_bytes: get!(b, S, piece_bytes, u64),
-            left_out: get!(b, S, left_out, u64),
-            ran_ns: get!(b, S, ran, u64),
-            output: text_at(b, offset_of!(S, output), 256),
-        };
+        let status = Status::of(&zerocopy::transmute!(whole));
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];
         all.iter().all(|&n| n <= MOST).then_some(status)
     }
@@ -191,60 +136,41 @@ impl WindowEnd {
     }
 }
 
-/// `struct vmtrace_window`: the kernel's account of a window.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[allow(missing_docs, reason = "the UAPI header documents each field")]
-pub struct WindowAccount {
-    pub number: u32,
-    pub why: WindowEnd,
-    pub start_time_ns: u64,
-    pub stop_time_ns: u64,
-    pub first_seq: u64,
-    pub last_seq: u64,
-    pub admissions: u64,
-    pub refs: u64,
-    pub events: u64,
-    pub aborted: u64,
-    pub renewed: u64,
-    pub chances: u64,
-    pub lost_full: u64,
-    pub lost_atomic: u64,
-    pub lost_io: u64,
-    pub funny: u64,
+view! {
+    /// `struct vmtrace_window`: the kernel's account of a window.
+    #[derive(Clone, Copy, Debug, Serialize)]
+    #[allow(missing_docs, reason = "the UAPI header documents each field")]
+    pub struct WindowAccount of |raw: uapi::vmtrace_window| {
+        pub number: u32,
+        pub why: WindowEnd = match raw.why {
+            uapi::VMTRACE_WINDOW_TIME => WindowEnd::Time,
+            uapi::VMTRACE_WINDOW_REFS => WindowEnd::References,
+            uapi::VMTRACE_WINDOW_STOP => WindowEnd::Stop,
+            uapi::VMTRACE_WINDOW_PAUSE => WindowEnd::Pause,
+            _ => WindowEnd::Unknown,
+        },
+        pub start_time_ns: u64 = raw.start_time,
+        pub stop_time_ns: u64 = raw.stop_time,
+        pub first_seq: u64,
+        pub last_seq: u64,
+        pub admissions: u64,
+        pub refs: u64,
+        pub events: u64,
+        pub aborted: u64,
+        pub renewed: u64,
+        pub chances: u64,
+        pub lost_full: u64,
+        pub lost_atomic: u64,
+        pub lost_io: u64,
+        pub funny: u64,
+    }
 }
 
 impl WindowAccount {
     /// Decodes the content of a WINDOW packet; `None` if it is too short, or contains impossible
     /// values.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
-        type W = uapi::vmtrace_window;
-        if b.len() < size_of::<W>() {
-            return None;
-        }
-        let account = WindowAccount {
-            number: get!(b, W, number, u32),
-            why: match get!(b, W, why, u32) {
-                uapi::VMTRACE_WINDOW_TIME => WindowEnd::Time,
-                uapi::VMTRACE_WINDOW_REFS => WindowEnd::References,
-                uapi::VMTRACE_WINDOW_STOP => WindowEnd::Stop,
-                uapi::VMTRACE_WINDOW_PAUSE => WindowEnd::Pause,
-                _ => WindowEnd::Unknown,
-            },
-            start_time_ns: get!(b, W, start_time, u64),
-            stop_time_ns: get!(b, W, stop_time, u64),
-            first_seq: get!(b, W, first_seq, u64),
-            last_seq: get!(b, W, last_seq, u64),
-            admissions: get!(b, W, admissions, u64),
-            refs: get!(b, W, refs, u64),
-            events: get!(b, W, events, u64),
-            aborted: get!(b, W, aborted, u64),
-            renewed: get!(b, W, renewed, u64),
-            chances: get!(b, W, chances, u64),
-            lost_full: get!(b, W, lost_full, u64),
-            lost_atomic: get!(b, W, lost_atomic, u64),
-            lost_io: get!(b, W, lost_io, u64),
-            funny: get!(b, W, funny, u64),
-        };
+        let account = WindowAccount::of(&read(b)?);
         let times = [account.start_time_ns, account.stop_time_ns];
         let numbers = [account.first_seq, account.last_seq];
         let mut all = times.iter().chain(&numbers);

@@ -1032,8 +1032,8 @@ fn the_numbers_of_the_page_are_those_of_the_code() {
         .iter()
         .map(|row| (row[0].parse().unwrap(), row[1].to_lowercase()))
         .collect();
-    let names = rust_mm_trace::events::NAMES.iter();
-    let names: BTreeMap<u32, String> = names.map(|(n, name)| (*n, name.to_string())).collect();
+    let names = rust_mm_trace::events::ALL.iter();
+    let names: BTreeMap<u32, String> = names.map(|(n, name, _)| (*n, name.to_string())).collect();
     assert_eq!(types, names);
     let whys: Vec<String> = table(&text, "| 11 | | 0 |")
         .iter()

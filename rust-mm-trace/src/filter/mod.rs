@@ -146,11 +146,11 @@ const MAPPING_KINDS: &[(&str, u8)] = &[
 ];
 
 /// The names of events with numbers that fit a word's.
-const EVENTS: [(&str, u8); events::NAMES.len()] = {
-    let mut words = [("", 0); events::NAMES.len()];
+const EVENTS: [(&str, u8); events::ALL.len()] = {
+    let mut words = [("", 0); events::ALL.len()];
     let mut at = 0;
     while at < words.len() {
-        let (number, name) = events::NAMES[at];
+        let (number, name, _) = events::ALL[at];
         assert!(number < 126);
         words[at] = (name, number as u8);
         at += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rust_mm_trace::uapi;
+use rust_mm_trace::{events, uapi};
 use rustc_hash::FxHashSet;
 
 use crate::check::{Cited, Draft, Findings, Rule};
@@ -31,22 +31,6 @@ pub(super) struct Account {
 const NEWER: &str = "which this postproc does not know: use the one that came with the kernel that \
                      wrote the trace, or a newer one";
 
-/// The class of an event; 0 for the events that are always recorded.
-fn class(number: u16) -> u32 {
-    match u32::from(number) {
-        uapi::VMTRACE_EV_OPEN | uapi::VMTRACE_EV_CLOSE => uapi::VMTRACE_CLASS_FILE,
-        uapi::VMTRACE_EV_READ | uapi::VMTRACE_EV_WRITE => uapi::VMTRACE_CLASS_IO,
-        uapi::VMTRACE_EV_SHMAT | uapi::VMTRACE_EV_SHMDT | uapi::VMTRACE_EV_SHM_DESTROY => {
-            uapi::VMTRACE_CLASS_SHM
-        }
-        uapi::VMTRACE_EV_GUP => uapi::VMTRACE_CLASS_GUP,
-        uapi::VMTRACE_EV_SWAP_IN | uapi::VMTRACE_EV_SWAP_OUT => uapi::VMTRACE_CLASS_SWAP,
-        uapi::VMTRACE_EV_KSM | uapi::VMTRACE_EV_MIGRATE => uapi::VMTRACE_CLASS_FRAME,
-        uapi::VMTRACE_EV_SWITCH => uapi::VMTRACE_CLASS_SWITCH,
-        _ => 0,
-    }
-}
-
 impl Rule for Account {
     fn id(&self) -> &'static str {
         "account"
@@ -72,7 +56,7 @@ impl Rule for Account {
             self.sets.insert(set);
         }
         let unknown = matches!(e.said(), Body::Unknown);
-        let excluded = class(e.number) & !self.classes != 0;
+        let excluded = events::class(e.number) & !self.classes != 0;
         if (unknown || excluded) && self.strange.insert(e.number) {
             out.error(|| {
                 let message = if unknown {

@@ -51,6 +51,7 @@ macro_rules! view {
 }
 pub(super) use view;
 
+mod body;
 mod event;
 mod header;
 mod packet;
@@ -64,10 +65,11 @@ use rust_mm_trace::uapi;
 use serde::Serialize;
 use zerocopy::FromBytes;
 
-pub use event::{
-    Body, Call, Event, FileBody, FileId, FileKind, FrameBody, IoBody, MapBody, MapKind, NoNews,
-    RegionBody, ShmBody, SwapBody, event_fields, event_name, event_names,
+pub use body::{
+    Body, Call, FileBody, FileId, FileKind, FrameBody, IoBody, MapBody, MapKind, RegionBody,
+    ShmBody, SwapBody,
 };
+pub use event::{Event, NoNews, event_fields, event_name, event_names};
 pub(crate) use event::{NO_VTIME, decode_event, peek_event_seq, peek_event_time};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use header::KEEPLEFT;

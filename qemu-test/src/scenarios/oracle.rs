@@ -838,7 +838,7 @@ fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], set: Set) -
         cmdline: cmdline.into(),
         files: vec![],
         steps: vec![traced(argv, set, "trace")],
-        deadline_s: 300,
+        deadline_s: 1800,
     }
 }
 

@@ -5,13 +5,17 @@
 # reads what `postproc export --format perfetto` writes. Arguments are passed to pytest.
 . "$(dirname "$0")/lib.sh"
 . "$TOP/scripts/python.sh"
-export CARGO_TARGET_DIR=$BUILD/target
+export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 export PROFILE=${PROFILE:-dev}
 built_wheel "$PROFILE"
-# As scripts/check.sh builds it. With -p, crates would have other features, and be built once more.
+# With debug assertions, it is what scripts/check.sh has built for its tests. `cargo build` would give crates
+# other features, and compile them once more.
+case $PROFILE in
+dev) build=(test --no-run) ;;
+*) build=(build --profile "$PROFILE" --bin postproc) ;;
+esac
 step "$BUILD/log/python-postproc.log" "building postproc" \
-	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest \
-	--bin postproc --features postproc/testing
+	cargo "${build[@]}" --locked --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest
 install_wheel venv
 export KVMTRACE_POSTPROC=$built/postproc
 # The folder python/ must not be where modules are looked for: it has the sources of the package,

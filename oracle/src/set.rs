@@ -778,7 +778,7 @@ impl Set {
         let (number, looked) = (a.number?, a.looked);
         let has_no_slot = self.has_no_slot(number, a);
         if !a.batch.is_empty() {
-            return self.next_of_batch(cpu, true);
+            return self.next_of_batch(cpu);
         }
         let out = self.out(number)?;
         if !self.is_live(out) {
@@ -824,16 +824,13 @@ impl Set {
     }
 
     /// The next number of a batch that goes or must go, of those that were live when the CPU looked.
-    ///
-    /// A page of another page table goes if the CPU could lock that. If there is one CPU only, it could.
-    /// Otherwise, it could if it `takes` an entry now, after it has looked at the page's slot last.
-    fn next_of_batch(&mut self, cpu: usize, takes: bool) -> Option<u64> {
+    fn next_of_batch(&mut self, cpu: usize) -> Option<u64> {
         loop {
             let a = self.admission_mut(cpu)?;
             let number = a.number?;
             let ordinal = a.batch.next()?;
             let mut tables = std::mem::take(&mut a.tables);
-            let goes = self.goes_with(cpu, ordinal, self.out(number)?, &mut tables, takes);
+            let goes = self.goes_with(cpu, ordinal, self.out(number)?, &mut tables);
             self.admission_mut(cpu)?.tables = tables;
             if goes {
                 self.changes.push(Change::Batched);
@@ -842,49 +839,47 @@ impl Set {
         }
     }
 
-    fn goes_with(
-        &mut self,
-        cpu: usize,
-        ordinal: u64,
-        out: u64,
-        tables: &mut Vec<Page>,
-        takes: bool,
-    ) -> bool {
+    fn goes_with(&mut self, cpu: usize, ordinal: u64, out: u64, tables: &mut Vec<Page>) -> bool {
         let (Some(page), Some(victim)) = (self.page_of(ordinal), self.page_of(out)) else {
             return false;
         };
         let huge = (self.cell(ordinal).entry | self.cell(out).entry) & HANDLE_HUGE != 0;
-        if huge || page.mm != victim.mm || !self.saw_live(cpu, ordinal) {
+        let live = self.saw_live(cpu, ordinal);
+        let alone = self.claims.len() == 1;
+        if huge || page.mm != victim.mm || alone && !live {
             return false;
         }
         if tables.is_empty() {
             tables.push(victim);
         }
-        let alone = self.claims.len() == 1;
-        let joins = !tables.iter().any(|one| one.is_near(page));
-        let locked = alone || takes && self.looked_at_last(cpu) == Some(self.slot(ordinal));
-        if joins && (tables.len() == TABLES || !locked) {
-            return false;
-        }
-        let goes = !self.is_first(cpu, ordinal);
-        // With several CPUs, only that the page goes shows that its page table was locked.
-        if joins && (alone || goes) {
+        if !tables.iter().any(|one| one.is_near(page)) {
+            if tables.len() == TABLES || !(alone || self.has_locked(cpu, ordinal, out)) {
+                return false;
+            }
             tables.push(page);
         }
-        goes
+        live && !self.is_first(cpu, ordinal)
+    }
+
+    /// Whether a CPU has locked the page table of a number's page to evict it with `out`, if the CPU had
+    /// not locked it before. It looks at the turn of the page's slot twice before it tries to, and at once
+    /// again if it could. When it has looked at all of the batch, it looks at the turn of `out`. After
+    /// that, it may look at any turn for another reason.
+    fn has_locked(&self, cpu: usize, ordinal: u64, out: u64) -> bool {
+        let (slot, out) = (self.slot(ordinal), self.slot(out));
+        let turns = self.loads[cpu].iter().filter_map(|(part, _)| match part {
+            Part::Turn(slot) => Some(*slot),
+            _ => None,
+        });
+        let mut in_row = 0;
+        turns.take_while(|turn| *turn != out).any(|turn| {
+            in_row = if turn == slot { in_row + 1 } else { 0 };
+            in_row > 2
+        })
     }
 
     fn page_of(&self, ordinal: u64) -> Option<Page> {
         self.number(ordinal).map(|number| number.page)
-    }
-
-    /// The slot whose turn a CPU has read last.
-    fn looked_at_last(&self, cpu: usize) -> Option<usize> {
-        let turns = self.loads[cpu].iter().rev();
-        turns.into_iter().find_map(|(part, _)| match part {
-            Part::Turn(slot) => Some(*slot),
-            _ => None,
-        })
     }
 
     /// Whether a number was a member's when a CPU looked at its slot last. It must have looked, if
@@ -900,7 +895,7 @@ impl Set {
 
     /// A CPU goes on after it has put a number out: all of the batch has gone.
     fn end_batch(&mut self, cpu: usize) {
-        if let Some(going) = self.next_of_batch(cpu, false) {
+        if let Some(going) = self.next_of_batch(cpu) {
             self.misplaced(format!("number {going} must go with others, and stays"));
         }
         if let Some(a) = self.admission_mut(cpu) {
@@ -1563,6 +1558,10 @@ impl Set {
             }
             // Without room, a record is left to later numbers, and so are all after it.
             a.in_row = (in_row && written).then_some(ordinal + 1);
+        }
+        if out == Some(ordinal) {
+            // What the CPU reads from here on is of the batch.
+            self.loads[cpu].clear();
         }
         let fits =
             cause.is_some_and(|c| c != Cause::Missed) && end.is_some() && (in_row || !written);

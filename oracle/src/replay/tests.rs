@@ -2310,6 +2310,76 @@ fn a_batch_leaves_first_segments_as_long_as_they_last() {
     }
 }
 
+/// The lock of another page table was free, but the page there is in a first segment, as seen then. It
+/// stays, and what the CPU has seen of that segment is not what it sees for the next page.
+#[test]
+fn a_page_may_stay_although_its_page_table_was_locked() {
+    for locks in [true, false] {
+        let mut g = guest_with(Shape {
+            first: 2,
+            batch: 4,
+            ..Shape::fifo(12)
+        });
+        // The second and the third are the first segment of CPU 1.
+        g.read(0, 1);
+        g.read(1, 513);
+        g.read(1, 4);
+        for n in 5..=13 {
+            g.read(0, n);
+        }
+        g.right();
+        let number = g.begin(0, 14, true);
+        assert!(g.look(0, START));
+        g.evict_for(0, START, number, 0, Slot::Done);
+        if g.look_beside(0, START + 1, START, locks) {
+            g.judge(0, START + 1);
+        }
+        // The segment ends now.
+        g.replay.switched(1);
+        for ordinal in [START + 2, START + 3] {
+            assert!(g.look_beside(0, ordinal, START, true));
+            g.judge(0, ordinal);
+            g.evict_for(0, ordinal, number, 0, Slot::Closed);
+        }
+        g.write(0, START);
+        g.go(0, number);
+        g.right();
+        assert!(g.is_live(START + 1));
+    }
+}
+
+/// A page whose page table was locked, and that is in no first segment, must go. That the CPU looks at it
+/// once more later does not show that its page table was locked.
+#[test]
+fn a_page_whose_page_table_was_locked_goes() {
+    for locks in [true, false] {
+        let (mut g, number) = batch_due(false);
+        g.evict_batch(0, number, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+        g.go(0, number);
+        for n in [1, 2, 3] {
+            g.read(0, n);
+        }
+        let next = g.begin(0, 4, true);
+        let out = next - 8;
+        assert!(g.look(0, out));
+        g.evict_for(0, out, next, 0, Slot::Done);
+        for ordinal in out + 1..out + 4 {
+            if g.look_beside(0, ordinal, out, locks) {
+                g.judge(0, ordinal);
+            }
+        }
+        g.write(0, out);
+        for ordinal in [out, out + 3, out + 3, out + 3] {
+            g.load(0, turn_at(ordinal));
+        }
+        g.go(0, next);
+        match locks {
+            true => g.misplaced("must go with others"),
+            false => g.right(),
+        }
+    }
+}
+
 #[test]
 fn what_another_cpu_has_ended_is_in_no_batch() {
     // The member whose turn it is, and another one.

@@ -179,7 +179,7 @@ fn simulate(mut simulation: impl CurveSimulation, accesses: &[Access]) -> Vec<u6
     for batch in accesses.chunks(BATCH) {
         simulation.references(batch);
     }
-    simulation.curve().hits_from
+    Box::new(simulation).finish().hits_from
 }
 
 fn fenwick(accesses: &[Access]) -> Vec<u64> {

@@ -163,7 +163,7 @@ fn main() -> Result<(), Anything> {
             simulation.references(batch);
         }
         let ours = mega(cpu_s()? - start);
-        let curve = simulation.curve();
+        let curve = simulation.finish();
         let misses = curve.at(size.into()).misses;
         let sizes = curve.footprint();
         println!("{:<10} {misses:>12} {ours:>10.2}  {sizes} sizes", policy.id);

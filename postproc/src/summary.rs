@@ -261,7 +261,7 @@ impl Summary {
                 &mut [&mut checker, &mut statistics, &mut working, &mut workers],
             )?;
             let curves = workers.join().into_iter().filter_map(|job| match job {
-                Job::Curve(curve) => Some(Misses::from(&curve.curve())),
+                Job::Curve(curve) => Some(Misses::from(&curve.finish())),
                 Job::Size(_) => None,
             });
             Ok::<_, crate::error::Error>((outcome, curves.collect::<Vec<_>>()))

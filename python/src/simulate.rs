@@ -525,7 +525,7 @@ pub fn curves(
     let mut all = Vec::new();
     for (entry, job) in entries.iter().zip(jobs) {
         if let Job::Curve(curve) = job {
-            let batch = rows(of_curve(&given, entry.id, &curve.curve(), points))?;
+            let batch = rows(of_curve(&given, entry.id, &curve.finish(), points))?;
             all.push((entry.id, batch));
         }
     }

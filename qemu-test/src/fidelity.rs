@@ -139,7 +139,7 @@ fn simulate(
     let (mut curves, mut singles) = (Vec::new(), Vec::new());
     for job in jobs {
         match job {
-            Job::Curve(curve) => curves.push(curve.curve()),
+            Job::Curve(curve) => curves.push(curve.finish()),
             Job::Size(simulation) => singles.push(simulation.counts().misses),
         }
     }

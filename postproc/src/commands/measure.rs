@@ -126,7 +126,7 @@ impl Measuring<'_> {
                 None => self.read_foreign(&mut workers)?,
             };
             let mut curves = workers.join().into_iter().filter_map(|job| match job {
-                Job::Curve(curve) => Some(curve.curve()),
+                Job::Curve(curve) => Some(curve.finish()),
                 Job::Size(_) => None,
             });
             measured.lru = curves.next().unwrap_or_default();

@@ -182,7 +182,7 @@ fn simulate(
     std::thread::scope(|scope| {
         let mut workers = Workers::start(scope, plan.jobs());
         read(&mut workers)?;
-        Ok(plan.lines(&workers.join(), certificate))
+        Ok(plan.lines(workers.join(), certificate))
     })
 }
 
@@ -220,7 +220,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         })?
     };
     views.finish();
-    let curve = lru.curve();
+    let curve = Box::new(lru).finish();
     let plan = Plan::new(&entries, &curve, 0, args.sample);
     let others = simulate(&plan, None, |sink| {
         let mut progress = Progress::new("simulating", stop.clone());

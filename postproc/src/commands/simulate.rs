@@ -747,7 +747,7 @@ fn run_one(
                 simulated.sizes.push(SizeRow::new(policy, counts));
             }
             Job::Curve(curve) => {
-                let curve = curve.curve();
+                let curve = curve.finish();
                 simulated.cold = curve.cold;
                 let points: Vec<CurvePoint> = match args.points {
                     0 => curve.points().collect(),

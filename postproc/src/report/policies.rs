@@ -98,12 +98,12 @@ impl Plan {
     }
 
     /// The lines that the jobs computed, with their bands.
-    pub fn lines(&self, jobs: &[Job], certificate: Option<&Certificate>) -> Vec<PolicyLine> {
+    pub fn lines(&self, jobs: Vec<Job>, certificate: Option<&Certificate>) -> Vec<PolicyLine> {
         let mut lines: Vec<PolicyLine> = Vec::new();
         for ((policy, _), job) in self.asked().iter().zip(jobs) {
             match job {
                 Job::Curve(curve) => {
-                    let curve = curve.curve();
+                    let curve = curve.finish();
                     let mut line = PolicyLine::of_curve(policy.id, &curve);
                     if let Some(certificate) = certificate {
                         line.certify(certificate, &curve);

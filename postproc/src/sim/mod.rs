@@ -290,8 +290,12 @@ pub trait CurveSimulation: Send {
     /// From now on, it may compute with up to so many threads of its own. A simulation that cannot,
     /// ignores this.
     fn use_threads(&mut self, _threads: usize) {}
-    /// The curve so far.
+    /// The curve so far. May copy all memory, which [`CurveSimulation::finish`] does not.
     fn curve(&self) -> Curve;
+    /// The curve, if nothing follows.
+    fn finish(self: Box<Self>) -> Curve {
+        self.curve()
+    }
 }
 
 /// All policies.

@@ -44,21 +44,23 @@ pub const DIRTY: u8 = 32;
 
 /// What the part below is needed for: the first access to a page, or a new page that may fill
 /// a hole there. Later accesses to the page change the step.
-#[derive(Clone, Copy)]
-pub struct Step {
+///
+/// `P` has a number for each place: 16 bits suffice for a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step<P = u16> {
     /// The page, 0 for [`FILL`].
     pub page: u32,
     /// The page's place in the upper part. Counted from the bottom, once the chunk is complete.
-    pub place: u16,
+    pub place: P,
     /// The largest distance, less one, at which the chunk referenced the page again or freed it,
     /// before it was settled.
-    pub reach: u16,
+    pub reach: P,
     /// The smallest size, less one, in which the page is dirty, if it is settled and dirty.
-    pub dirty_from: u16,
+    pub dirty_from: P,
     pub flags: u8,
 }
 
-impl Step {
+impl<P> Step<P> {
     #[inline]
     pub fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0

@@ -6,11 +6,13 @@
 use rustc_hash::FxHashMap;
 
 use super::chunk::{Chunk, DIRTY, FILL, FREE, GONE, SETTLED};
-use super::stack::{Found, Stack, grow};
+use super::pages::grow;
+use super::stack::{Found, Stack};
 use crate::sim::Curve;
 
-/// Numbers of 64 bits, of which few need more than 32.
-#[derive(Default)]
+/// Numbers of 64 bits, of which few need more than 32. Those that nothing was added to take no memory
+/// behind the last one.
+#[derive(Clone, Default)]
 struct Small {
     low: Vec<i32>,
     /// What does not fit, by place.
@@ -18,18 +20,19 @@ struct Small {
 }
 
 impl Small {
-    fn grow(&mut self, len: usize) {
-        if len > self.low.len() {
-            grow(&mut self.low, len, 0);
+    #[inline]
+    fn add(&mut self, at: usize, more: i32) {
+        match self.low.get(at).map(|low| low.checked_add(more)) {
+            Some(Some(sum)) => self.low[at] = sum,
+            Some(None) => self.spill(at, more),
+            None => self.grow(at, more),
         }
     }
 
-    #[inline]
-    fn add(&mut self, at: usize, more: i32) {
-        match self.low[at].checked_add(more) {
-            Some(sum) => self.low[at] = sum,
-            None => self.spill(at, more),
-        }
+    #[cold]
+    fn grow(&mut self, at: usize, more: i32) {
+        grow(&mut self.low, at + 1, 0);
+        self.low[at] = more;
     }
 
     #[cold]
@@ -38,35 +41,34 @@ impl Small {
         self.low[at] = more;
     }
 
-    fn values(&self, len: usize) -> Vec<i64> {
-        let mut values: Vec<i64> = self.low[..len].iter().map(|&low| low.into()).collect();
-        for (&at, rest) in &self.rest {
+    /// The first numbers.
+    fn into_values(self, len: usize) -> Vec<i64> {
+        let mut values: Vec<i64> = self.low.iter().map(|&low| low.into()).collect();
+        drop(self.low);
+        values.resize(len, 0);
+        for (at, rest) in self.rest {
             values[at] += rest;
         }
         values
     }
 }
 
-/// Counts by size. All sizes and distances are less one here.
+/// Counts that do not depend on the state of pages. All sizes and distances are less one here.
 ///
-/// Takes 8 bytes for each page that exists at one time, and 4 for each page if pages are
-/// written.
-#[derive(Default)]
-pub struct Counts {
+/// Takes 8 bytes for each page that exists at one time.
+#[derive(Clone, Default)]
+pub struct Totals {
+    /// References.
     references: u64,
+    /// First references to pages that are known to be new.
     cold: u64,
     hits: Small,
     write_back_steps: Small,
-    /// By page: the smallest size in which the page is dirty, if it is dirty in any.
-    dirty_from: Vec<u32>,
 }
 
-impl Counts {
-    /// Adds the next chunk. `found` has the distances of its steps, and the stack has so many
-    /// places with the chunk.
-    pub fn add(&mut self, chunk: &Chunk, found: &[Found], places: u32) {
-        self.hits.grow(places as usize);
-        self.write_back_steps.grow(places as usize);
+impl Totals {
+    /// Adds what a chunk has counted by itself.
+    pub fn add_chunk(&mut self, chunk: &Chunk) {
         self.references += chunk.references();
         self.cold += chunk.cold();
         for (distance, &hits) in chunk.hits().iter().enumerate() {
@@ -76,26 +78,64 @@ impl Counts {
         for (size, &step) in chunk.write_back_steps().iter().enumerate() {
             self.write_back_steps.add(size, step);
         }
+    }
+
+    /// A reference at a distance.
+    #[inline]
+    pub fn hit(&mut self, distance: u32) {
+        self.hits.add(distance as usize, 1);
+    }
+
+    /// A page that is dirty in sizes from `dirty_from` on was replaced by sizes up to `reach`. Returns
+    /// the least size in which it is dirty now.
+    #[inline]
+    pub fn replaced(&mut self, dirty_from: u32, reach: u32) -> u32 {
+        if dirty_from >= reach {
+            return dirty_from;
+        }
+        self.write_back_steps.add(dirty_from as usize, 1);
+        self.write_back_steps.add(reach as usize, -1);
+        reach
+    }
+
+    /// Hits by distance, and differences of write-backs by size, of so many places.
+    pub fn into_values(self, places: u32) -> (Vec<i64>, Vec<i64>) {
+        let places = places as usize;
+        let steps = self.write_back_steps.into_values(places);
+        (self.hits.into_values(places), steps)
+    }
+}
+
+/// Counts by size.
+///
+/// Takes 8 bytes for each page that exists at one time, and 4 for each page if pages are
+/// written.
+#[derive(Clone, Default)]
+pub struct Counts {
+    totals: Totals,
+    /// By page: the smallest size in which the page is dirty, if it is dirty in any.
+    dirty_from: Vec<u32>,
+}
+
+impl Counts {
+    /// Adds the next chunk. `found` has the distances of its steps.
+    pub fn add(&mut self, chunk: &Chunk, found: &[Found]) {
+        self.totals.add_chunk(chunk);
         for (step, found) in chunk.steps().iter().zip(found) {
             if step.is(FILL) {
                 continue;
             }
-            let is_reference = !step.is(FREE);
-            let is_below = found.block().is_some();
-            if is_reference && is_below {
-                self.hits.add(found.distance as usize, 1);
+            if !step.is(FREE) {
+                match found.block() {
+                    Some(_) => self.totals.hit(found.distance),
+                    None => self.totals.cold += 1,
+                }
             }
-            self.cold += u64::from(is_reference && !is_below);
             let page = step.page as usize;
             let mut dirty_from = 0;
             if found.was_dirty() {
-                dirty_from = self.dirty_from[page];
                 let reach = found.distance.max(step.reach.into());
-                if dirty_from < reach {
-                    self.write_back_steps.add(dirty_from as usize, 1);
-                    self.write_back_steps.add(reach as usize, -1);
-                    dirty_from = reach;
-                }
+                dirty_from = self.totals.replaced(self.dirty_from[page], reach);
             }
             let is_dirty = match step.is(SETTLED) {
                 true => step.is(DIRTY),
@@ -113,37 +153,48 @@ impl Counts {
         }
     }
 
-    /// The curve, with what is left in the stack.
-    pub fn curve(&self, stack: &mut Stack) -> Curve {
-        let places = stack.places() as usize;
-        let mut write_backs = self.write_back_steps.values(places);
-        let mut dirty_left = vec![0i64; places];
+    /// The curve, with what is left in the stack. Memory that is no longer needed is given back on the
+    /// way: see [`super::LruChunks`].
+    pub fn into_curve(self, mut stack: Stack) -> Curve {
+        let Counts {
+            mut totals,
+            dirty_from,
+        } = self;
+        let places = stack.places();
+        let mut dirty_left = vec![0i64; places as usize];
         for (page, distance) in stack.dirty() {
-            let from = self.dirty_from[page];
-            if from < distance {
-                write_backs[from as usize] += 1;
-                write_backs[distance as usize] -= 1;
-            }
-            dirty_left[from.max(distance) as usize] += 1;
+            let from = totals.replaced(dirty_from[page], distance);
+            dirty_left[from as usize] += 1;
         }
-        let sum = |steps: Vec<i64>| -> Vec<u64> {
-            let mut total = 0;
-            let steps = steps.into_iter();
-            let sums = steps.map(|step| {
-                total += step;
-                total as u64
-            });
-            sums.collect()
-        };
-        let hits = self.hits.values(places);
-        Curve {
-            references: self.references,
-            cold: self.cold,
-            hits_from: hits.into_iter().map(|hits| hits as u64).collect(),
-            write_backs: Some(sum(write_backs)),
-            dirty_left: sum(dirty_left),
-        }
+        drop((stack, dirty_from));
+        curve(totals, places, dirty_left)
     }
+}
+
+/// The curve of so many places. `dirty_left` has, by size, the pages that are dirty at the end in this
+/// size and in no smaller one.
+pub fn curve(totals: Totals, places: u32, dirty_left: Vec<i64>) -> Curve {
+    let (references, cold) = (totals.references, totals.cold);
+    let dirty_left = sums(dirty_left);
+    let (hits, steps) = totals.into_values(places);
+    Curve {
+        references,
+        cold,
+        hits_from: hits.into_iter().map(|hits| hits as u64).collect(),
+        write_backs: Some(sums(steps)),
+        dirty_left,
+    }
+}
+
+/// Each with all before it, in the same memory.
+fn sums(steps: Vec<i64>) -> Vec<u64> {
+    let mut total = 0;
+    let steps = steps.into_iter();
+    let sums = steps.map(|step| {
+        total += step;
+        total as u64
+    });
+    sums.collect()
 }
 
 #[cfg(test)]
@@ -154,7 +205,6 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_kept_apart() {
         let mut counts = Small::default();
-        counts.grow(4);
         let mut expected = [0i64; 4];
         let steps = [
             (0, i32::MAX),
@@ -172,12 +222,14 @@ mod tests {
         for (at, more) in steps {
             counts.add(at, more);
             expected[at] += i64::from(more);
-            assert_eq!(counts.values(4), expected);
+            assert_eq!(counts.clone().into_values(4), expected);
         }
         assert!(expected[0] > i64::from(u32::MAX), "{expected:?}");
         assert_eq!(counts.rest.len(), 3);
         // They stay when the table grows.
-        counts.grow(100);
-        assert_eq!(counts.values(4), expected);
+        counts.add(99, 1);
+        let values = counts.into_values(200);
+        assert_eq!((&values[..4], values[99]), (&expected[..], 1));
+        assert_eq!(values.len(), 200);
     }
 }

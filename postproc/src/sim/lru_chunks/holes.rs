@@ -3,6 +3,7 @@
 use crate::sim::positions::Positions;
 
 /// Positions of holes, and their number: while there is none, as in most traces, no position is read.
+#[derive(Clone)]
 pub(super) struct Holes {
     positions: Positions,
     count: usize,

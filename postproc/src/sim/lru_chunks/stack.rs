@@ -6,9 +6,13 @@
 //! chunk. So a step reads the numbers of one block only, and no step waits for the one before.
 //! What is missing from the distance, the marks that earlier steps of the chunk have taken from
 //! higher blocks, is counted later ([`super::removed`]).
+//!
+//! A merge has two parts: the pages of the steps are moved ([`super::pages`]), and then their marks. So
+//! one thread can move the pages of a chunk while another one moves the marks of the chunk before.
 
-use super::chunk::{self, Chunk, DIRTY, FREE, GONE, OVER_HOLE, SETTLED, Step};
+use super::chunk::{self, Chunk, FREE, OVER_HOLE, Step};
 use super::holes::Holes;
+use super::pages::{Pages, WAS_DIRTY, place};
 use crate::canon::MAX_PAGES;
 
 const WORD: usize = 64;
@@ -20,11 +24,10 @@ pub const BLOCK: usize = WORD * WORDS;
 const FIRST_WINDOW: usize = 1 << 14;
 /// Positions of the largest window: one more than the last one that fits beside [`WAS_DIRTY`].
 const LARGEST_WINDOW: u64 = WAS_DIRTY as u64;
-// [`Stack::compact`] makes no window that is larger.
+// With chunks, no window is larger.
 const _: () = assert!(3 * (MAX_PAGES as u64 + chunk::MOST as u64) <= LARGEST_WINDOW);
+const _: () = assert!(LARGEST_WINDOW.is_power_of_two() && FIRST_WINDOW.is_power_of_two());
 
-/// In [`Stack::pages`]: the page is dirty in some size.
-const WAS_DIRTY: u32 = 1 << 31;
 /// Of a step: no block.
 const NO_BLOCK: u32 = WAS_DIRTY - 1;
 
@@ -33,8 +36,7 @@ const NO_BLOCK: u32 = WAS_DIRTY - 1;
 pub struct Found {
     /// The distance, less one, but for the marks that earlier steps have taken from higher blocks.
     pub distance: u32,
-    /// The block of the page, or [`NO_BLOCK`]; [`WAS_DIRTY`] is added. Before the step is applied,
-    /// the state of the page.
+    /// The block of the page, or [`NO_BLOCK`]; [`WAS_DIRTY`] is added.
     block: u32,
     /// The block that loses a mark, or [`NO_BLOCK`].
     removed: u32,
@@ -46,12 +48,6 @@ impl Found {
     pub fn block(self) -> Option<u32> {
         let block = self.block & !WAS_DIRTY;
         (block != NO_BLOCK).then_some(block)
-    }
-
-    /// The place of the page, before the step is applied.
-    #[inline]
-    fn place(self) -> Option<usize> {
-        ((self.block & !WAS_DIRTY) as usize).checked_sub(1)
     }
 
     /// The block that loses a mark, if one does.
@@ -75,38 +71,28 @@ struct Block {
     marks: u32,
 }
 
-/// The stack.
+/// The marks of the stack.
 ///
-/// Takes 4 bytes a page, and less than 2 a page for the window.
-pub struct Stack {
-    /// Position of the page's mark, plus one; 0 if it has none. With [`WAS_DIRTY`].
-    pages: Vec<u32>,
+/// Takes less than 2 bytes a page.
+#[derive(Clone)]
+pub struct Marks {
     bits: Vec<u64>,
     blocks: Vec<Block>,
     holes: Holes,
-    /// Marks.
-    places: u32,
+    count: u32,
     /// The next position.
     tail: usize,
 }
 
-impl Default for Stack {
-    fn default() -> Self {
-        Stack {
-            pages: Vec::new(),
-            bits: vec![0; FIRST_WINDOW / WORD],
-            blocks: vec![Block::default(); FIRST_WINDOW / BLOCK],
-            holes: Holes::new(FIRST_WINDOW),
-            places: 0,
+impl Marks {
+    fn new(window: usize) -> Self {
+        Marks {
+            bits: vec![0; window / WORD],
+            blocks: vec![Block::default(); window / BLOCK],
+            holes: Holes::new(window),
+            count: 0,
             tail: 0,
         }
-    }
-}
-
-impl Stack {
-    /// How many places the stack has: the most pages that existed at one time.
-    pub fn places(&self) -> u32 {
-        self.places
     }
 
     /// How many blocks the window has.
@@ -114,36 +100,41 @@ impl Stack {
         self.blocks.len()
     }
 
-    /// Applies the steps of the next chunk, and puts its upper part on top. For each step,
-    /// `found` gets what the part below says of it.
-    pub fn merge(&mut self, chunk: &Chunk, found: &mut Vec<Found>) {
-        // The last position of the largest window, plus one, would be `WAS_DIRTY`. No window has a
-        // mark there.
-        if self.tail + chunk.places() as usize >= self.bits.len() * WORD {
-            self.compact(chunk.places() as usize);
-        }
+    /// Applies steps of an upper part, whose pages had these states. The steps before have made `above`
+    /// places of it; gives their number afterwards. At most 65,536 steps are applied at a time
+    /// ([`super::removed`]). For each step, `found` gets what the part below says of it.
+    pub fn apply<P: Copy + Into<u32>>(
+        &mut self,
+        steps: &[Step<P>],
+        states: &[u32],
+        mut above: u32,
+        found: &mut Vec<Found>,
+    ) -> u32 {
         self.sum_blocks();
-        self.move_pages(chunk, found);
-        let start = self.places;
-        // Places of the upper part at the step.
-        let mut above = 0;
-        for (step, found) in chunk.steps().iter().zip(found) {
+        found.clear();
+        let start = self.count;
+        let applied = steps.iter().zip(states).map(|(step, &state)| {
             let grows = !step.is(FREE | OVER_HOLE);
-            let Some(place) = found.place() else {
+            let Some(place) = place(state) else {
                 // Nothing, unless a page that is new fills a hole.
-                found.removed = if grows { self.fill_topmost() } else { NO_BLOCK };
+                let removed = if grows { self.fill_topmost() } else { NO_BLOCK };
                 above += u32::from(grows);
-                found.block = NO_BLOCK;
-                continue;
+                return Found {
+                    distance: 0,
+                    block: NO_BLOCK,
+                    removed,
+                };
             };
             let block = place / BLOCK;
             let upto = self.blocks[block].upto;
-            found.distance = above + start - upto + self.behind_in_block(place);
-            found.block = block as u32 | found.block & WAS_DIRTY;
-            found.removed = NO_BLOCK;
+            let mut found = Found {
+                distance: above + start - upto + self.behind_in_block(place),
+                block: block as u32 | state & WAS_DIRTY,
+                removed: NO_BLOCK,
+            };
             if !grows {
                 self.holes.insert(place);
-                continue;
+                return found;
             }
             above += 1;
             found.removed = match self.holes.topmost() {
@@ -154,57 +145,10 @@ impl Stack {
                 }
                 _ => self.take(place),
             };
-        }
-        debug_assert_eq!(above, chunk.places());
-        self.put_on_top(chunk);
-    }
-
-    /// Moves the pages of a chunk's steps to where the chunk leaves them. `found` gets where they were.
-    /// This is apart from the rest of the merge, so that the processor reads the table at many
-    /// places at the same time.
-    fn move_pages(&mut self, chunk: &Chunk, found: &mut Vec<Found>) {
-        found.clear();
-        let moved = chunk.steps().iter().map(|step| Found {
-            distance: 0,
-            block: self.move_page(step),
-            removed: NO_BLOCK,
+            found
         });
-        found.extend(moved);
-    }
-
-    /// Moves the page of a step to where the chunk leaves it; gives its state before.
-    #[inline]
-    fn move_page(&mut self, step: &Step) -> u32 {
-        let at = step.page as usize;
-        if at >= self.pages.len() {
-            // Pages that were never referenced may be freed.
-            if step.is(GONE) {
-                return 0;
-            }
-            grow(&mut self.pages, at + 1, 0);
-        }
-        let page = &mut self.pages[at];
-        let dirty = match step.is(SETTLED) {
-            true => u32::from(step.is(DIRTY)) * WAS_DIRTY,
-            false => *page & WAS_DIRTY,
-        };
-        let after = match step.is(GONE) {
-            true => 0,
-            false => (self.tail as u32 + u32::from(step.place) + 1) | dirty,
-        };
-        std::mem::replace(page, after)
-    }
-
-    /// The dirty pages and the places above each.
-    pub fn dirty(&mut self) -> impl Iterator<Item = (usize, u32)> {
-        self.sum_blocks();
-        let pages = self.pages.iter().enumerate();
-        pages.filter_map(|(page, &state)| {
-            let place = (state & !WAS_DIRTY).checked_sub(1)? as usize;
-            let distance =
-                self.places - self.blocks[place / BLOCK].upto + self.behind_in_block(place);
-            (state & WAS_DIRTY != 0).then_some((page, distance))
-        })
+        found.extend(applied);
+        above
     }
 
     /// How many marks of its block lie behind a position.
@@ -231,7 +175,7 @@ impl Stack {
     fn take(&mut self, place: usize) -> u32 {
         self.bits[place / WORD] &= !(1 << (place % WORD));
         self.blocks[place / BLOCK].marks -= 1;
-        self.places -= 1;
+        self.count -= 1;
         (place / BLOCK) as u32
     }
 
@@ -243,44 +187,22 @@ impl Stack {
         }
     }
 
-    /// Adds the marks of a chunk's upper part, and its holes.
-    fn put_on_top(&mut self, chunk: &Chunk) {
-        let end = self.tail + chunk.places() as usize;
-        for hole in chunk.holes() {
+    /// Applies the steps of the next chunk, whose pages had these states, and puts its upper part on top.
+    pub fn merge(&mut self, chunk: &Chunk, states: &[u32], found: &mut Vec<Found>) {
+        let above = self.apply(chunk.steps(), states, 0, found);
+        debug_assert_eq!(above, chunk.places());
+        self.put_on_top(chunk.places(), chunk.holes());
+    }
+
+    /// Adds the marks of an upper part, and its holes, when all of its steps were applied.
+    fn put_on_top(&mut self, places: u32, holes: impl Iterator<Item = u32>) {
+        let end = self.tail + places as usize;
+        for hole in holes {
             self.holes.insert(self.tail + hole as usize);
         }
         mark(&mut self.bits, &mut self.blocks, self.tail, end);
-        self.places += chunk.places();
+        self.count += places;
         self.tail = end;
-    }
-
-    /// Moves all marks to the window's beginning, in order; makes the window larger if more than
-    /// a third of it would be marked with so many `more`.
-    fn compact(&mut self, more: usize) {
-        self.sum_blocks();
-        for i in 0..self.pages.len() {
-            let state = self.pages[i];
-            if let Some(place) = (state & !WAS_DIRTY).checked_sub(1) {
-                let to = self.before(place as usize);
-                self.pages[i] = (to + 1) | state & WAS_DIRTY;
-            }
-        }
-        let places = self.places as usize;
-        let mut window = self.bits.len() * WORD;
-        while (places + more) * 3 > window {
-            window *= 2;
-        }
-        let mut holes = Holes::new(window);
-        for at in self.holes.below(self.tail) {
-            holes.insert(self.before(at) as usize);
-        }
-        self.holes = holes;
-        self.bits.clear();
-        self.bits.resize(window / WORD, 0);
-        self.blocks.clear();
-        self.blocks.resize(window / BLOCK, Block::default());
-        mark(&mut self.bits, &mut self.blocks, 0, places);
-        self.tail = places;
     }
 
     /// How many marks lie before a marked position, if the blocks are summed.
@@ -301,11 +223,101 @@ fn mark(bits: &mut [u64], blocks: &mut [Block], start: usize, end: usize) {
     }
 }
 
-/// Makes a table longer, by an eighth or more, so that no entry is copied often.
-pub fn grow<T: Clone>(table: &mut Vec<T>, len: usize, value: T) {
-    let len = len.max(table.len() + table.len() / 8);
-    table.reserve_exact(len - table.len());
-    table.resize(len, value);
+/// Moves all marks to the window's beginning, in order; makes the window larger if more than a third of it
+/// would be marked with so many `more`. All chunks before were merged.
+pub fn compact(pages: &mut Pages, marks: &mut Marks, more: u32) {
+    marks.sum_blocks();
+    let places = marks.count as usize;
+    let mut window = marks.bits.len() * WORD;
+    while (places + more as usize) * 3 > window && window < LARGEST_WINDOW as usize {
+        window *= 2;
+    }
+    pages.relocate(|place| marks.before(place), places, window);
+    let mut moved = Marks::new(window);
+    for at in marks.holes.below(marks.tail) {
+        moved.holes.insert(marks.before(at) as usize);
+    }
+    mark(&mut moved.bits, &mut moved.blocks, 0, places);
+    (moved.count, moved.tail) = (marks.count, places);
+    *marks = moved;
+}
+
+/// The stack.
+///
+/// Takes less than 6 bytes a page.
+#[derive(Clone)]
+pub struct Stack {
+    pub pages: Pages,
+    pub marks: Marks,
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        Stack {
+            pages: Pages::new(FIRST_WINDOW),
+            marks: Marks::new(FIRST_WINDOW),
+        }
+    }
+}
+
+impl Stack {
+    /// How many places the stack has: the most pages that existed at one time.
+    pub fn places(&self) -> u32 {
+        self.marks.count
+    }
+
+    /// Makes room for an upper part of so many places. Returns false if there are too many.
+    pub fn make_room(&mut self, places: u32) -> bool {
+        if u64::from(self.places()) + u64::from(places) >= LARGEST_WINDOW {
+            return false;
+        }
+        if !self.pages.have_room(places) {
+            compact(&mut self.pages, &mut self.marks, places);
+        }
+        true
+    }
+
+    /// The same for a chunk, which is never too large: the largest window has room for as many pages as
+    /// there can be, and a chunk.
+    pub fn make_room_for(&mut self, chunk: &Chunk) {
+        self.make_room(chunk.places());
+    }
+
+    /// Applies the steps of the next chunk, and puts its upper part on top. For each step, `found` gets
+    /// what the part below says of it; `states` is memory for that.
+    pub fn merge(&mut self, chunk: &Chunk, states: &mut Vec<u32>, found: &mut Vec<Found>) {
+        self.make_room_for(chunk);
+        self.apply(chunk.steps(), 0, states, found);
+        self.put_on_top(chunk.places(), chunk.holes());
+    }
+
+    /// Applies steps of an upper part that has room, of which those before have made so many places; gives
+    /// their number afterwards. For each step, `found` gets what the part below says of it, and `states`
+    /// is memory for that. When all were applied, [`Stack::put_on_top`] must follow.
+    pub fn apply<P: Copy + Into<u32>>(
+        &mut self,
+        steps: &[Step<P>],
+        above: u32,
+        states: &mut Vec<u32>,
+        found: &mut Vec<Found>,
+    ) -> u32 {
+        self.pages.move_up(steps, states);
+        self.marks.apply(steps, states, above, found)
+    }
+
+    /// Adds the marks of an upper part, and its holes, when all of its steps were applied.
+    pub fn put_on_top(&mut self, places: u32, holes: impl Iterator<Item = u32>) {
+        self.pages.pass(places);
+        self.marks.put_on_top(places, holes);
+    }
+
+    /// The dirty pages and the places above each.
+    pub fn dirty(&mut self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.marks.sum_blocks();
+        let marks = &self.marks;
+        let dirty = self.pages.marked().filter(|&(.., dirty)| dirty);
+        dirty.map(|(page, place, _)| (page, marks.count - marks.before(place) - 1))
+    }
 }
 
 #[cfg(test)]
@@ -317,7 +329,8 @@ mod tests {
     /// No page is at the last position, whose state would say that the page is dirty.
     #[test]
     fn the_last_position_is_never_used() {
-        let (mut stack, mut chunk, mut found) = (Stack::default(), Chunk::new(1), Vec::new());
+        let (mut stack, mut chunk) = (Stack::default(), Chunk::new(1));
+        let (mut states, mut found) = (Vec::new(), Vec::new());
         let accesses: Vec<Access> = (1..=1 << 10)
             .map(|page| Access::reference(CanonPage(page), false))
             .collect();
@@ -325,9 +338,9 @@ mod tests {
         assert_eq!(FIRST_WINDOW % accesses.len(), 0);
         for _ in 0..2 * FIRST_WINDOW / accesses.len() {
             chunk.compute(&accesses);
-            stack.merge(&chunk, &mut found);
-            assert_eq!(stack.bits.len() * WORD, FIRST_WINDOW);
-            assert!(stack.tail < FIRST_WINDOW);
+            stack.merge(&chunk, &mut states, &mut found);
+            assert_eq!(stack.marks.bits.len() * WORD, FIRST_WINDOW);
+            assert!(stack.marks.tail < FIRST_WINDOW);
         }
     }
 }

@@ -215,7 +215,7 @@ fn over_many_windows() {
 fn the_largest_chunk_of_new_pages() {
     let pages = chunk::MOST as u32;
     let mut curve = LruChunks::of(chunk::MOST);
-    curve.0.get_mut().capacity = chunk::MOST;
+    curve.0.get_mut().cutter.capacity = chunk::MOST;
     curve.references(&two_rounds(pages));
     let curve = curve.curve();
     assert_eq!(curve.cold, u64::from(pages));
@@ -226,7 +226,7 @@ fn the_largest_chunk_of_new_pages() {
 fn with_stages(
     accesses: &[Access],
     order: impl Fn(&mut [usize]),
-    complete: impl Fn(&mut Work, usize),
+    complete: impl Fn(&mut Work),
 ) -> Curve {
     let chunks: Vec<&[Access]> = accesses.chunks(500).collect();
     let mut numbers: Vec<usize> = (0..chunks.len()).collect();
@@ -235,11 +235,11 @@ fn with_stages(
     let mut work = Work::default();
     for number in numbers {
         work.chunk.compute(chunks[number]);
-        let (blocks, places) = work.merge(&mut stack);
-        complete(&mut work, blocks);
-        counts.add(&work.chunk, &work.found, places);
+        work.merge(&mut stack);
+        complete(&mut work);
+        work.count(&mut counts);
     }
-    counts.curve(&mut stack)
+    counts.into_curve(stack)
 }
 
 /// The negative control: each stage is needed, in its order.
@@ -253,15 +253,15 @@ fn a_wrong_merge_is_noticed() {
         .map(|page| Access::reference(CanonPage(page), false))
         .collect();
     let expected = naive(&accesses);
-    let right = |work: &mut Work, blocks| work.removed.complete(blocks, &mut work.found);
+    let right = |work: &mut Work| work.complete();
     assert_eq!(with_stages(&accesses, |_| (), right), expected);
     // What earlier steps of the chunk have taken away is not looked at.
-    let wrong = with_stages(&accesses, |_| (), |_, _| ());
+    let wrong = with_stages(&accesses, |_| (), |_| ());
     assert_ne!(wrong.hits_from, expected.hits_from);
     // The steps are in another order.
-    let reversed = |work: &mut Work, blocks| {
+    let reversed = |work: &mut Work| {
         work.found.reverse();
-        work.removed.complete(blocks, &mut work.found);
+        work.complete();
         work.found.reverse();
     };
     let wrong = with_stages(&accesses, |_| (), reversed);
@@ -269,13 +269,4 @@ fn a_wrong_merge_is_noticed() {
     // Chunks are merged in another order.
     let wrong = with_stages(&accesses, |numbers| numbers.swap(9, 10), right);
     assert_ne!(wrong.hits_from, expected.hits_from);
-}
-
-/// Who waits for a turn that does not come is told.
-#[test]
-fn turns_are_given_up() {
-    let stack = in_order::InOrder::new(0);
-    assert_eq!(stack.at(0, |value| *value += 1), Some(()));
-    stack.give_up();
-    assert_eq!(stack.at(1, |_| ()), None);
 }

@@ -61,4 +61,5 @@ pub mod testing;
 pub mod trace;
 pub mod unfinished;
 pub mod units;
+mod varint;
 pub mod virtual_time;

@@ -52,7 +52,7 @@ pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
 pub use footprint::Footprint;
 pub use limits::{Limit, Limits, Memory};
-pub use lru_chunks::LruChunks;
+pub use lru_chunks::{LruChunks, LruStretch, Malformed, Stretches, TooLarge};
 pub use lru_curve::{Again, LruCurve};
 pub use need::{Bounds, Need};
 pub use opt_curve::OptCurve;

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::chunk::{Chunk, DIRTY, FILL, FREE, GONE, SETTLED};
 use super::pages::grow;
 use super::stack::{Found, Stack};
+use super::stretch::LruStretch;
 use crate::sim::Curve;
 
 /// Numbers of 64 bits, of which few need more than 32. Those that nothing was added to take no memory
@@ -41,6 +42,14 @@ impl Small {
         self.low[at] = more;
     }
 
+    /// The same for more than 32 bits.
+    fn add_much(&mut self, at: usize, more: i64) {
+        match i32::try_from(more) {
+            Ok(more) => self.add(at, more),
+            Err(_) => *self.rest.entry(at).or_default() += more,
+        }
+    }
+
     /// The first numbers.
     fn into_values(self, len: usize) -> Vec<i64> {
         let mut values: Vec<i64> = self.low.iter().map(|&low| low.into()).collect();
@@ -59,9 +68,9 @@ impl Small {
 #[derive(Clone, Default)]
 pub struct Totals {
     /// References.
-    references: u64,
+    pub references: u64,
     /// First references to pages that are known to be new.
-    cold: u64,
+    pub cold: u64,
     hits: Small,
     write_back_steps: Small,
 }
@@ -77,6 +86,19 @@ impl Totals {
         }
         for (size, &step) in chunk.write_back_steps().iter().enumerate() {
             self.write_back_steps.add(size, step);
+        }
+    }
+
+    /// Adds what a stretch has counted by itself.
+    pub fn add_stretch(&mut self, stretch: &LruStretch) {
+        self.references += stretch.references;
+        self.cold += stretch.cold;
+        for (distance, &hits) in stretch.hits.iter().enumerate().filter(|&(_, &n)| n != 0) {
+            self.hits.add_much(distance, hits);
+        }
+        let steps = stretch.write_back_steps.iter().enumerate();
+        for (size, &step) in steps.filter(|&(_, &step)| step != 0) {
+            self.write_back_steps.add_much(size, step);
         }
     }
 
@@ -226,6 +248,11 @@ mod tests {
         }
         assert!(expected[0] > i64::from(u32::MAX), "{expected:?}");
         assert_eq!(counts.rest.len(), 3);
+        for more in [i64::from(u32::MAX) + 1, -1 << 40, 7] {
+            counts.add_much(3, more);
+            expected[3] += more;
+        }
+        assert_eq!(counts.clone().into_values(4), expected);
         // They stay when the table grows.
         counts.add(99, 1);
         let values = counts.into_values(200);

@@ -13,6 +13,9 @@
 //! Several threads work on stages of several chunks ([`threads`]). The result does not depend on how the references are cut or on the number of threads: it is
 //! that of [`super::LruCurve`], in each number.
 //!
+//! A long stretch of the references can be computed by itself in the same way, by another process or on
+//! another machine: [`stretch`] says how.
+//!
 //! PARDA also leaves only first references unresolved (Niu, Dinan, Lu, Sadayappan, "PARDA: a fast
 //! parallel reuse distance analysis algorithm", IPDPS 2012). Increment-and-Freeze showed that curves
 //! are slow because their tables are read at random, and that better locality makes them faster even
@@ -20,6 +23,7 @@
 //! everywhere, all of the time", SPAA 2023). Here, chunks fit in a cache, and steps do not wait for
 //! each other when they read the large tables.
 
+mod bytes;
 mod chunk;
 mod counts;
 mod holes;
@@ -27,6 +31,7 @@ mod marks;
 mod pages;
 mod removed;
 mod stack;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -40,6 +45,8 @@ use stack::{Found, Marks, Stack};
 use threads::Threads;
 
 use super::{Access, Curve, CurveSimulation};
+
+pub use stretch::{LruStretch, Malformed, Stretches, TooLarge};
 
 /// Accesses of a chunk, unless a test wants another number.
 const CHUNK: usize = 1 << 15;
@@ -138,6 +145,12 @@ impl Cutter {
     fn next(&mut self) {
         self.accesses.clear();
         self.capacity = (self.capacity * 2).min(self.most);
+    }
+
+    /// References that no chunk has yet.
+    fn references(&self) -> u64 {
+        let references = self.accesses.iter().filter(|access| access.is_reference());
+        references.count() as u64
     }
 }
 

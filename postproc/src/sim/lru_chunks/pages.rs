@@ -76,6 +76,13 @@ impl Pages {
         pages.filter_map(|(page, &state)| Some((page, place(state)?, state & WAS_DIRTY != 0)))
     }
 
+    /// Where the mark of a page is that has one.
+    pub fn position(&self, page: u32) -> Option<usize> {
+        self.pages
+            .get(page as usize)
+            .and_then(|&state| place(state))
+    }
+
     /// All marks move to other positions, and from now on the window has so many, of which the first
     /// `tail` are used.
     pub fn relocate(&mut self, to: impl Fn(usize) -> u32, tail: usize, window: usize) {

@@ -318,6 +318,25 @@ impl Stack {
         let dirty = self.pages.marked().filter(|&(.., dirty)| dirty);
         dirty.map(|(page, place, _)| (page, marks.count - marks.before(place) - 1))
     }
+
+    /// Where a page lies in the stack that is there, counted from the bottom. No page was moved since the
+    /// blocks were summed.
+    pub fn place_of(&self, page: u32) -> u32 {
+        let position = self.pages.position(page);
+        position.map_or(0, |position| self.marks.before(position))
+    }
+
+    /// Sums the blocks.
+    pub fn sum(&mut self) {
+        self.marks.sum_blocks();
+    }
+
+    /// The holes, counted from the bottom.
+    pub fn holes(&mut self) -> Vec<u32> {
+        self.marks.sum_blocks();
+        let holes = self.marks.holes.below(self.marks.tail);
+        holes.map(|at| self.marks.before(at)).collect()
+    }
 }
 
 #[cfg(test)]

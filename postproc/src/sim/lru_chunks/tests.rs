@@ -270,3 +270,155 @@ fn a_wrong_merge_is_noticed() {
     let wrong = with_stages(&accesses, |numbers| numbers.swap(9, 10), right);
     assert_ne!(wrong.hits_from, expected.hits_from);
 }
+
+/// The stretches that end at these places, each as it comes back from bytes.
+fn stretches(accesses: &[Access], cuts: &[usize], capacity: usize) -> Vec<LruStretch> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (accesses.len() + 1)).collect();
+    cuts.extend([0, accesses.len()]);
+    cuts.sort_unstable();
+    let pairs = cuts.windows(2);
+    let stretch = |pair: &[usize]| {
+        let mut of = Stretches::of(capacity);
+        of.references(&accesses[pair[0]..pair[1]]);
+        let stretch = of.finish();
+        let back = LruStretch::from_bytes(&stretch.to_bytes());
+        assert_eq!(back.as_ref(), Ok(&stretch));
+        stretch
+    };
+    pairs.map(stretch).collect()
+}
+
+fn put_together<'s>(stretches: impl IntoIterator<Item = &'s LruStretch>) -> LruStretch {
+    let mut all = Stretches::default();
+    for stretch in stretches {
+        all.stretch(stretch).unwrap();
+    }
+    all.finish()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// However the references are cut, and in whatever order neighbours are put together.
+    #[test]
+    fn stretches_are_the_whole(
+        accesses in accesses(24, 200),
+        cuts in prop::collection::vec(any::<usize>(), 0..6),
+        capacity in 1..70usize,
+        groups in 1..4usize,
+    ) {
+        let expected = naive(&accesses);
+        let stretches = stretches(&accesses, &cuts, capacity);
+        let all = put_together(&stretches);
+        prop_assert_eq!(&all.clone().into_curve(), &expected);
+        // References before the first stretch are one as well.
+        let of_groups: Vec<_> = stretches.chunks(groups).map(put_together).collect();
+        prop_assert_eq!(&put_together(&of_groups), &all);
+        let mut one = Stretches::of(capacity);
+        one.references(&accesses);
+        prop_assert_eq!(&one.finish(), &all);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// With pages in many blocks of the window.
+    #[test]
+    fn long_stretches_are_the_whole(
+        accesses in accesses(3000, 12_000),
+        cuts in prop::collection::vec(any::<usize>(), 0..6),
+        capacity in 1..5000usize,
+    ) {
+        let stretches = stretches(&accesses, &cuts, capacity);
+        prop_assert_eq!(put_together(&stretches).into_curve(), whole(&accesses));
+    }
+}
+
+/// With more steps than are applied at a time; and the negative control: in another order, the stretches
+/// are another curve.
+#[test]
+fn stretches_of_many_pages_have_an_order() {
+    // There and back, so that each step takes a mark from above the next step's page.
+    let pages = (1..=200_000u32)
+        .chain((1..=100_000).rev())
+        .chain(50_000..=150_000);
+    let accesses: Vec<Access> = pages
+        .enumerate()
+        .map(|(i, page)| match i % 13 {
+            0 => Access::free(CanonPage(page)),
+            i => Access::reference(CanonPage(page), i % 3 == 0),
+        })
+        .collect();
+    let mut stretches = stretches(&accesses, &[150_000, 290_000], 1000);
+    assert!(
+        stretches
+            .iter()
+            .all(|stretch| stretch.steps.len() > 1 << 15)
+    );
+    let expected = whole(&accesses);
+    assert!(put_together(&stretches).into_curve() == expected);
+    stretches.swap(0, 1);
+    assert!(put_together(&stretches).into_curve() != expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Bytes with a checksum that fits, but wrong content, are refused, or have a curve.
+    #[test]
+    fn hostile_stretches_are_refused(
+        accesses in accesses(12, 60),
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+        length in any::<usize>(),
+        shorter in any::<bool>(),
+    ) {
+        let mut of = Stretches::of(8);
+        of.references(&accesses);
+        let mut bytes = of.finish().to_bytes();
+        for (at, value) in changes {
+            let at = 12 + at % (bytes.len() - 12);
+            bytes[at] = value;
+        }
+        if shorter {
+            bytes.truncate(12 + length % (bytes.len() - 12));
+        }
+        let crc = crc32c::crc32c(&bytes[12..]).to_le_bytes();
+        bytes[8..12].copy_from_slice(&crc);
+        if let Ok(stretch) = LruStretch::from_bytes(&bytes) {
+            let mut all = Stretches::of(8);
+            all.references(&accesses);
+            all.stretch(&stretch).unwrap();
+            all.references(&accesses);
+            all.stretch(&stretch).unwrap();
+            all.finish().into_curve();
+            stretch.into_curve();
+        }
+        bytes[8] ^= 1;
+        prop_assert_eq!(LruStretch::from_bytes(&bytes), Err(Malformed));
+    }
+}
+
+/// The bytes are those of this version, whose number changes with them.
+#[test]
+fn the_form_of_bytes_has_a_version() {
+    let mut of = Stretches::of(3);
+    of.references(&[
+        Access::reference(CanonPage(7), true),
+        Access::reference(CanonPage(300), false),
+        Access::reference(CanonPage(7), false),
+        Access::free(CanonPage(300)),
+        Access::reference(CanonPage(5), true),
+    ]);
+    let bytes = of.finish().to_bytes();
+    assert_eq!(&bytes[..8], b"VMTlru\0\x01");
+    let (crc, rest) = bytes[8..].split_at(4);
+    assert_eq!(crc, crc32c::crc32c(rest).to_le_bytes());
+    assert_eq!(rest, BYTES);
+}
+
+/// Two places, four references, none to a page that is known to be new; no hole; one hit at distance 2; write-backs
+/// in size 1; and the steps of the pages 7, 300, which was freed, and 5, which has filled its hole.
+const BYTES: &[u8] = &[
+    2, 4, 0, 0, 1, 1, 2, 2, 0, 2, 1, 1, 3, 48, 14, 0, 0, 1, 24, 202, 4, 1, 52, 205, 4, 2, 0, 0,
+];

@@ -538,7 +538,7 @@ impl<'a> Merge<'a> {
         self.damage.push(damage);
     }
 
-    /// Opens a stream's next believable packet; false after the last.
+    /// Opens a stream's next packet, which has no content if it is not believable; false after the last.
     fn open_next(&mut self, number: usize) -> Result<bool> {
         let header = self.trace.header();
         let bytes = self.trace.bytes();
@@ -552,78 +552,74 @@ impl<'a> Merge<'a> {
         let Some(cursor) = &mut self.cursors[number] else {
             return Ok(false);
         };
-        loop {
-            let Some(offset) = index.packets.get(cursor.next_packet) else {
-                return Ok(false);
-            };
-            cursor.next_packet += 1;
-            let mut raw = [0; HEAD_SIZE];
-            bytes.read(offset, &mut raw).map_err(failed)?;
-            // It was good when it was found, but the file may have changed since.
-            let head = PacketHead::decode(&raw)
-                .filter(|h| h.nonsense(header).is_none() && h.stream == index.id)
-                .filter(|h| u64::from(h.content_size) <= header.most_content());
-            let size = head.map_or(0, |head| head.content_size as usize);
-            cursor.is_packed = head.is_some_and(|head| head.is_packed());
-            cursor.offset = offset + HEAD_SIZE as u64;
-            cursor.end = cursor.offset + size as u64;
-            let stored = match cursor.is_packed {
-                true => &mut self.stored,
-                false => &mut cursor.content,
-            };
-            stored.resize(size, 0);
-            bytes.read(cursor.offset, stored).map_err(failed)?;
-            self.bytes_read += (HEAD_SIZE + size) as u64;
-            if self.bytes_read >= self.release_at {
-                self.trace.index().release();
-                self.release_at = self.bytes_read + RELEASE_EVERY;
-            }
-            let damage = match head {
-                Some(head) if packet_crc(&raw, stored) == head.crc => match cursor.is_packed {
-                    true => self
-                        .unpacker
-                        .unpack(header, &head, &self.stored, &mut cursor.content)
-                        .err()
-                        .map(|why| (DamageKind::Malformed, why)),
-                    false => None,
-                },
-                Some(_) => Some((DamageKind::Checksum, "a packet's checksum is wrong")),
-                None => Some((
-                    DamageKind::Checksum,
-                    "a packet has changed since the trace was opened",
-                )),
-            };
-            if let Some((kind, detail)) = damage {
-                cursor.content.clear();
-                cursor.skip_rest();
-                self.damage.push(Damage {
-                    kind,
-                    start: offset,
-                    end: cursor.end,
-                    stream: Some(index.id),
-                    gap: Some(index.gap(bytes, offset).map_err(failed)?),
-                    detail: detail.into(),
-                });
-                continue;
-            }
-            let Some(head) = head else { continue };
-            cursor.head = Some(head);
-            cursor.read = 0;
-            cursor.events = 0;
-            cursor.latest_ns = 0;
-            cursor.first = match cursor.kind {
-                kind if kind.is_of_refs() => cursor.content.get(..header.ref_size()).map(|raw| {
-                    let first = Ref::decode(raw, offset, &head, header.extras());
-                    (first.seq, first.time_ns)
-                }),
-                _ => peek_event_seq(&cursor.content).zip(peek_event_time(&cursor.content)),
-            }
-            .unwrap_or((head.first_seq, head.first_time_ns));
-            self.opened.push(PacketSeen { offset, head });
-            if !cursor.content.is_empty() {
-                return Ok(true);
-            }
+        let Some(offset) = index.packets.get(cursor.next_packet) else {
+            return Ok(false);
+        };
+        cursor.next_packet += 1;
+        let mut raw = [0; HEAD_SIZE];
+        bytes.read(offset, &mut raw).map_err(failed)?;
+        // It was good when it was found, but the file may have changed since.
+        let head = PacketHead::decode(&raw)
+            .filter(|h| h.nonsense(header).is_none() && h.stream == index.id)
+            .filter(|h| u64::from(h.content_size) <= header.most_content());
+        let size = head.map_or(0, |head| head.content_size as usize);
+        cursor.is_packed = head.is_some_and(|head| head.is_packed());
+        cursor.offset = offset + HEAD_SIZE as u64;
+        cursor.end = cursor.offset + size as u64;
+        let stored = match cursor.is_packed {
+            true => &mut self.stored,
+            false => &mut cursor.content,
+        };
+        stored.resize(size, 0);
+        bytes.read(cursor.offset, stored).map_err(failed)?;
+        self.bytes_read += (HEAD_SIZE + size) as u64;
+        if self.bytes_read >= self.release_at {
+            self.trace.index().release();
+            self.release_at = self.bytes_read + RELEASE_EVERY;
         }
+        let damage = match head {
+            Some(head) if packet_crc(&raw, stored) == head.crc => match cursor.is_packed {
+                true => self
+                    .unpacker
+                    .unpack(header, &head, &self.stored, &mut cursor.content)
+                    .err()
+                    .map(|why| (DamageKind::Malformed, why)),
+                false => None,
+            },
+            Some(_) => Some((DamageKind::Checksum, "a packet's checksum is wrong")),
+            None => Some((
+                DamageKind::Checksum,
+                "a packet has changed since the trace was opened",
+            )),
+        };
+        if let Some((kind, detail)) = damage {
+            cursor.content.clear();
+            cursor.skip_rest();
+            self.damage.push(Damage {
+                kind,
+                start: offset,
+                end: cursor.end,
+                stream: Some(index.id),
+                gap: Some(index.gap(bytes, offset).map_err(failed)?),
+                detail: detail.into(),
+            });
+            return Ok(true);
+        }
+        let Some(head) = head else { return Ok(true) };
+        cursor.head = Some(head);
+        cursor.read = 0;
+        cursor.events = 0;
+        cursor.latest_ns = 0;
+        cursor.first = match cursor.kind {
+            kind if kind.is_of_refs() => cursor.content.get(..header.ref_size()).map(|raw| {
+                let first = Ref::decode(raw, offset, &head, header.extras());
+                (first.seq, first.time_ns)
+            }),
+            _ => peek_event_seq(&cursor.content).zip(peek_event_time(&cursor.content)),
+        }
+        .unwrap_or((head.first_seq, head.first_time_ns));
+        self.opened.push(PacketSeen { offset, head });
+        Ok(true)
     }
 }
 

@@ -47,10 +47,13 @@
 //!   new identity, although nothing had to be read in: so the first write counts as one
 //!   more cold miss.
 
+mod certain;
+
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::certain::Certain;
 use crate::radix::{Keyed, Radix};
 use crate::ranges::{Ranged, Ranges};
 use crate::space::ObjectId;

@@ -445,6 +445,24 @@ pub enum Error {
         /// What is wrong there.
         why: String,
     },
+    /// Names of a stretch that cannot be used.
+    #[error(
+        "the names of a stretch of a trace cannot be read: {why}; make them anew from the trace"
+    )]
+    NamesDamaged {
+        /// What is wrong with them.
+        why: &'static str,
+    },
+    /// Names of stretches that are not those before the stretch that is to be read.
+    #[error(
+        "{path}: these are not the names of all stretches before the one that is to be read: {why}"
+    )]
+    NamesUnfit {
+        /// The trace.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
     /// An output could not be written.
     #[error("{what}: cannot write")]
     Output {

@@ -13,7 +13,7 @@
 //!
 //! [`pipeline::run`] reads a trace once, in order, in memory that does not grow
 //! with its length, and hands every run of references to each
-//! [`pipeline::Consumer`].
+//! [`pipeline::Consumer`]. [`stretch`] does the same with stretches of one trace at the same time.
 //!
 //! ```no_run
 //! use postproc::canon::PageMode;
@@ -54,6 +54,7 @@ pub mod report;
 pub mod sim;
 pub mod space;
 pub mod streams;
+pub mod stretch;
 pub mod summary;
 pub mod tee;
 #[cfg(any(test, feature = "testing"))]

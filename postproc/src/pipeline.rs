@@ -6,14 +6,19 @@
 mod lookup;
 mod pass;
 
+use std::ops::Range;
+
 use serde::Serialize;
 
+pub(crate) use self::lookup::{Areas, cut_copies};
 use self::pass::Pass;
+pub(crate) use self::pass::{BATCH, REPORT_EVERY, kinds_of};
 use crate::canon::{Origin, PageMode};
 use crate::error::Result;
 use crate::filter::Filters;
 use crate::process::Tasks;
 use crate::space::{Issue, ObjectId, Space};
+use crate::stretch::Earlier;
 use crate::trace::{Damage, Event, Header, Merge, PacketSeen, Ref, Trace};
 use crate::units::{Access, CanonPage, Prot};
 
@@ -73,9 +78,21 @@ pub struct World {
     several_sets: bool,
 }
 
+/// What is known of the records before a part of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Counted {
+    pub records: u64,
+    pub references: u64,
+    pub renewals: u64,
+    /// The latest time of a record, in ns.
+    pub latest_ns: u64,
+    pub first_set: Option<u32>,
+    pub several_sets: bool,
+}
+
 impl World {
     /// Before the first event.
-    fn new(header: &Header) -> Self {
+    pub(crate) fn new(header: &Header) -> Self {
         World {
             header: header.clone(),
             space: Space::default(),
@@ -103,7 +120,29 @@ impl World {
         self.events += u64::from(!event.is_state());
     }
 
-    fn count(&mut self, records: &[Ref], references: usize) {
+    /// What was counted, of records the latest of which has this time, in ns.
+    pub(crate) fn counted(&self, latest_ns: u64) -> Counted {
+        Counted {
+            records: self.records,
+            references: self.references,
+            renewals: self.renewals,
+            latest_ns,
+            first_set: self.first_set,
+            several_sets: self.several_sets,
+        }
+    }
+
+    /// Counts records that others have read.
+    fn add(&mut self, counted: &Counted) {
+        self.records = self.records.saturating_add(counted.records);
+        self.references = self.references.saturating_add(counted.references);
+        self.renewals = self.renewals.saturating_add(counted.renewals);
+        self.first_set = self.first_set.or(counted.first_set);
+        let is_other = counted.first_set.is_some() && counted.first_set != self.first_set;
+        self.several_sets |= counted.several_sets || is_other;
+    }
+
+    pub(crate) fn count(&mut self, records: &[Ref], references: usize) {
         let renewals = records.iter().filter(|r| r.flags().continues()).count();
         self.records += records.len() as u64;
         self.first_set = self.first_set.or(records.first().map(|r| r.set));
@@ -293,8 +332,23 @@ pub fn run_with(
     observer: &mut dyn Observer,
     consumers: &mut [&mut dyn Consumer],
 ) -> Result<Outcome> {
-    let merge = Merge::of_kinds(trace, pass::kinds_of(trace));
+    let merge = Merge::of_kinds(trace, kinds_of(trace));
     Pass::new(trace, mode, freeing, merge, consumers).run(observer)
+}
+
+/// The same, of the records and events with numbers in a range, after the records that are `earlier`.
+pub(crate) fn run_within(
+    trace: &Trace,
+    mode: PageMode,
+    freeing: Freeing,
+    range: Range<u64>,
+    earlier: Earlier<'_>,
+    observer: &mut dyn Observer,
+    consumers: &mut [&mut dyn Consumer],
+) -> Result<Outcome> {
+    let merge = Merge::within(trace, kinds_of(trace), &range)?;
+    let pass = Pass::new(trace, mode, freeing, merge, consumers);
+    pass.within(range, earlier).run(observer)
 }
 
 #[cfg(test)]

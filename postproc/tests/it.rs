@@ -49,4 +49,5 @@ mod sets;
 mod shortened;
 mod signals;
 mod streams;
+mod stretches;
 mod windows;

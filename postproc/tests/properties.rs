@@ -22,7 +22,7 @@ const PAGES: u64 = 24;
 
 /// A step of a random program.
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     MapAnon {
         mm: u32,
         at: u64,
@@ -165,7 +165,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Long scripts have a window or two more.
-fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![99 => op(), 1 => Just(Op::Snap)];
     prop::collection::vec(op, 1..most)
 }
@@ -256,8 +256,8 @@ struct Expected {
 }
 
 /// Runs a script on the model and on the builder.
-struct Script {
-    builder: TraceBuilder,
+pub struct Script {
+    pub builder: TraceBuilder,
     model: Model,
     expected: Vec<Expected>,
     /// How many pages each event freed, of those that freed any.
@@ -272,7 +272,7 @@ fn tid(mm: u32) -> u32 {
 }
 
 impl Script {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut builder = TraceBuilder::new(2, 1);
         builder.header_mut().buffer_size = 600;
         for mm in 1..=3 {
@@ -293,7 +293,7 @@ impl Script {
     }
 
     /// A step, and what it frees: one event of it at most does.
-    fn step(&mut self, op: &Op) {
+    pub fn step(&mut self, op: &Op) {
         self.follow(op);
         let freed = self.model.freed();
         if !freed.is_empty() {

@@ -3,9 +3,12 @@
 //! References repeat, and nothing changes between two events. So what was found is remembered
 //! until an event changes it.
 
+use std::convert::Infallible;
+
 use super::Place;
 use crate::canon::{self, Backing, Canon, Ends, PageMode, UNKNOWN};
 use crate::space::{Issue, MmState, Space};
+use crate::stretch::Earlier;
 use crate::trace::{Body, Event, MapKind, Ref};
 use crate::units::{CanonPage, Mm, VirtPage};
 
@@ -100,6 +103,12 @@ impl Areas {
             None => Changed::Nothing,
         };
         Ok((issues, changed))
+    }
+
+    /// Applies an event to the address spaces.
+    pub fn apply(&mut self, event: &Event<'_>, space: &mut Space) {
+        let Ok((_, changed)) = self.change(event, space, |_| Ok::<_, Infallible>(false));
+        self.forget(&changed);
     }
 
     /// Forgets what an event has changed; true if that is everything.
@@ -290,6 +299,27 @@ impl Lookup {
             }
         }
         Ok(())
+    }
+
+    /// Gives names to pages by the records before a stretch, up to a sequence number.
+    pub fn name_earlier(
+        &mut self,
+        earlier: &mut Earlier<'_>,
+        seq: u64,
+        space: &Space,
+    ) -> canon::Result<()> {
+        loop {
+            let pages = earlier.take(seq, AHEAD);
+            if pages.is_empty() {
+                return Ok(());
+            }
+            let known: [u32; AHEAD] = self.canon.known(pages.iter().copied());
+            for (&(mm, vpn), known) in pages.iter().zip(known) {
+                self.get(mm, vpn, known, space)?;
+            }
+            // The stretches before have told of these.
+            self.canon.take_origins();
+        }
     }
 
     /// Applies an event to the address spaces and to the names of pages.

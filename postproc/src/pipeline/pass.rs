@@ -1,12 +1,14 @@
 //! The loop of a pass, and what it remembers.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use super::lookup::Lookup;
 use super::{Batch, Consumer, Freeing, Observer, Outcome, Place, World, without_continuations};
 use crate::canon::{Canon, Ends, Exhausted, PageMode};
 use crate::error::{Error, Result};
 use crate::space::Issue;
+use crate::stretch::Earlier;
+use crate::trace::merge::overlaps;
 use crate::trace::part::CONTEXT;
 use crate::trace::{
     Body, Damage, Event, FileId, FileKind, Merge, PacketHead, Ready, Ref, StreamKind, Trace,
@@ -21,7 +23,7 @@ pub(crate) const BATCH: usize = 4096;
 const MOST_BYTES: u64 = 1 << 31;
 
 /// Records to read between two reports of progress.
-const REPORT_EVERY: usize = 1 << 16;
+pub(crate) const REPORT_EVERY: usize = 1 << 16;
 
 /// The pages of a file that an event read or wrote, and whether it wrote.
 fn touched(event: &Event<'_>, page_shift: u32) -> Option<(FileId, RangeInclusive<u64>, bool)> {
@@ -48,7 +50,7 @@ pub(crate) fn kinds_of(trace: &Trace) -> &'static [StreamKind] {
 }
 
 /// What names of pages that run out mean.
-pub(crate) fn too_many_pages(trace: &Trace) -> Error {
+fn too_many_pages(trace: &Trace) -> Error {
     Error::TooManyPages {
         path: trace.path().into(),
     }
@@ -217,6 +219,10 @@ pub(crate) struct Pass<'p, 'c> {
     trace: &'p Trace,
     mode: PageMode,
     merge: Merge<'p>,
+    /// The sequence numbers of what is handed on. The merge gives events before these, too.
+    numbers: Range<u64>,
+    /// Records before these numbers that name pages.
+    earlier: Earlier<'p>,
     world: World,
     lookup: Lookup,
     to: Receivers<'p, 'c>,
@@ -249,6 +255,8 @@ impl<'p, 'c> Pass<'p, 'c> {
             trace,
             mode,
             merge,
+            numbers: 0..u64::MAX,
+            earlier: Earlier::default(),
             world,
             lookup,
             to,
@@ -257,6 +265,18 @@ impl<'p, 'c> Pass<'p, 'c> {
             packets: 0,
             damage: trace.index().damage.clone(),
         }
+    }
+
+    /// The same of a part of the trace, before which are these records.
+    pub fn within(mut self, numbers: Range<u64>, earlier: Earlier<'p>) -> Self {
+        for counted in earlier.counted() {
+            self.world.add(counted);
+            let latest_ns = &mut self.ascending.latest_ns;
+            *latest_ns = counted.latest_ns.max(*latest_ns);
+        }
+        self.numbers = numbers;
+        self.earlier = earlier;
+        self
     }
 
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome> {
@@ -297,10 +317,11 @@ impl<'p, 'c> Pass<'p, 'c> {
     /// Tells of the packets that were opened, and of the damage that was found.
     fn opened(&mut self) -> Result<()> {
         for packet in self.merge.take_opened() {
-            if packet.head.stream.kind.is_of_part() {
+            let head = &packet.head;
+            if head.stream.kind.is_of_part() || !overlaps(head, &self.numbers) {
                 continue;
             }
-            self.packets += u64::from(!describes(self.trace, &packet.head));
+            self.packets += u64::from(!describes(self.trace, head));
             self.to.each(|consumer| consumer.packet(&packet))?;
         }
         for found in self.merge.take_damage() {
@@ -323,13 +344,14 @@ impl<'p, 'c> Pass<'p, 'c> {
         }
         located.places.clear();
         located.pages.clear();
-        self.lookup
-            .batch(
-                &located.refs,
-                &self.world.space,
-                &mut located.places,
-                &mut located.pages,
-            )
+        let (lookup, space) = (&mut self.lookup, &self.world.space);
+        // The earlier ones come before all of these.
+        lookup
+            .name_earlier(&mut self.earlier, u64::MAX, space)
+            .and_then(|()| {
+                let (places, pages) = (&mut located.places, &mut located.pages);
+                lookup.batch(&located.refs, space, places, pages)
+            })
             .map_err(|Exhausted| too_many_pages(self.trace))?;
         if with_context {
             located.drop_context();
@@ -349,23 +371,33 @@ impl<'p, 'c> Pass<'p, 'c> {
         let Some(event) = self.merge.event() else {
             return Ok(());
         };
+        let is_told = self.numbers.contains(&event.seq);
         let issues = lookup
-            .apply(&event, &mut world.space)
+            .name_earlier(&mut self.earlier, event.seq, &world.space)
+            .and_then(|()| lookup.apply(&event, &mut world.space))
             .map_err(|Exhausted| too_many_pages(self.trace))?;
         world.apply(&event);
-        to.event(&event, world, &issues)?;
-        to.freed(&lookup.canon, world)?;
+        if is_told {
+            to.event(&event, world, &issues)?;
+            to.freed(&lookup.canon, world)?;
+        }
         match touched(&event, world.header.page_shift).filter(|_| to.io) {
             Some((file, pages, write)) => {
                 let r = Ref::of_io(&event, write);
-                self.io(file, pages, r)
+                self.io(file, pages, r, is_told)
             }
             None => Ok(()),
         }
     }
 
-    /// Hands on pages of a file as references like `r`.
-    fn io(&mut self, file: FileId, pages: RangeInclusive<u64>, r: Ref) -> Result<()> {
+    /// Names pages of a file, and hands them on as references like `r` if they are to be told.
+    fn io(
+        &mut self,
+        file: FileId,
+        pages: RangeInclusive<u64>,
+        r: Ref,
+        is_told: bool,
+    ) -> Result<()> {
         let (canon, located) = (&mut self.lookup.canon, &mut self.located);
         let (mut next, last) = pages.into_inner();
         while next <= last {
@@ -374,6 +406,10 @@ impl<'p, 'c> Pass<'p, 'c> {
                 next = canon
                     .identify_some_in_file(file, next, last, &mut located.pages)
                     .map_err(|Exhausted| too_many_pages(self.trace))?;
+            }
+            if !is_told {
+                canon.take_origins();
+                continue;
             }
             self.to.origins(canon)?;
             located.refs.clear();
@@ -386,6 +422,9 @@ impl<'p, 'c> Pass<'p, 'c> {
     }
 
     fn finish(mut self) -> Result<Outcome> {
+        self.lookup
+            .name_earlier(&mut self.earlier, u64::MAX, &self.world.space)
+            .map_err(|Exhausted| too_many_pages(self.trace))?;
         let outcome = Outcome {
             world: self.world,
             pages: self.lookup.canon.pages(),

@@ -129,6 +129,18 @@ fn is_lazy(id: StreamId) -> bool {
     id.set != 0
 }
 
+/// So many packets in a row whose heads claim later numbers than are read end a stream. Fewer may
+/// have damaged heads.
+const LATER: u32 = 16;
+
+/// Whether a packet may have records with numbers in a range, as its head claims.
+pub(crate) fn overlaps(head: &PacketHead, numbers: &Range<u64>) -> bool {
+    // The numbers in a damaged head may be in no order.
+    let first = head.first_seq.min(head.last_seq);
+    let last = head.first_seq.max(head.last_seq);
+    first < numbers.end && last >= numbers.start
+}
+
 /// Reads a trace's records in order.
 ///
 /// Memory: the content of one packet of each stream of set 0 and of events, and of each other
@@ -137,6 +149,8 @@ pub struct Merge<'a> {
     trace: &'a Trace,
     /// The sequence numbers of records that are given. The packets of a piece may have others.
     numbers: Range<u64>,
+    /// The same of references, if these are only some of a trace.
+    only: Option<Range<u64>>,
     /// Of a piece whose description is a checkpoint: which events are read, and what is known of them
     /// when the first one is.
     state_seq: Option<u64>,
@@ -179,6 +193,7 @@ impl<'a> Merge<'a> {
         Merge {
             trace,
             numbers: trace.piece().map_or(0..u64::MAX, Piece::numbers),
+            only: None,
             state_seq: piece.map(|piece| piece.state_seq),
             known: None,
             cursors: streams.iter().map(|_| None).collect(),
@@ -201,6 +216,35 @@ impl<'a> Merge<'a> {
         }
     }
 
+    /// The same, up to the end of a range of sequence numbers, and without references before it. Only
+    /// those packets of references are opened whose heads claim numbers in the range.
+    ///
+    /// # Errors
+    ///
+    /// Reading the trace failed.
+    pub(crate) fn within(
+        trace: &'a Trace,
+        kinds: &[StreamKind],
+        range: &Range<u64>,
+    ) -> Result<Self> {
+        let mut merge = Self::of_kinds(trace, kinds);
+        let numbers = &mut merge.numbers;
+        numbers.end = numbers.end.min(range.end);
+        merge.only = Some(numbers.start.max(range.start)..numbers.end);
+        let streams = std::mem::take(&mut merge.heap).into_iter();
+        for Reverse((seq, number)) in streams {
+            let next = match is_lazy(trace.index().streams[number].id) {
+                true => merge.due(number)?,
+                false => Some(seq),
+            };
+            match next {
+                Some(seq) => merge.heap.push(Reverse((seq, number))),
+                None => merge.cursors[number] = None,
+            }
+        }
+        Ok(merge)
+    }
+
     /// Packets opened since the last call, in order of their opening.
     pub fn take_opened(&mut self) -> std::vec::Drain<'_, PacketSeen> {
         self.opened.drain(..)
@@ -211,7 +255,7 @@ impl<'a> Merge<'a> {
         self.damage.drain(..)
     }
 
-    /// Bytes of packets opened so far, for a progress bar.
+    /// Bytes of packets opened or passed over so far, for a progress bar.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
@@ -360,6 +404,7 @@ impl<'a> Merge<'a> {
     ///
     /// The packets ascend. So the head of the one after tells, too, if the first head is damaged.
     fn due(&mut self, number: usize) -> Result<Option<u64>> {
+        self.pass_over(number)?;
         let next = self.cursor(number).next_packet;
         let packets = &self.trace.index().streams[number].packets;
         let mut due = None;
@@ -370,6 +415,39 @@ impl<'a> Merge<'a> {
             due = Some(due.map_or(seq, |due: u64| due.min(seq)));
         }
         Ok(due)
+    }
+
+    /// Passes over packets of a stream that have no reference that is to be given.
+    ///
+    /// Each head is looked at, because one that is damaged says nothing about the others.
+    fn pass_over(&mut self, number: usize) -> Result<()> {
+        let Some(only) = self.only.clone() else {
+            return Ok(());
+        };
+        let stream = &self.trace.index().streams[number];
+        if !stream.id.kind.is_of_refs() {
+            return Ok(());
+        }
+        let mut next = self.cursor(number).next_packet;
+        let mut later = 0;
+        while let Some(at) = stream.packets.get(next) {
+            let head = head_at(self.trace.bytes(), at).map_err(|e| self.trace.unreadable(e))?;
+            // What is no packet any more is to be reported.
+            let Some(head) = head.filter(|head| !overlaps(head, &only)) else {
+                break;
+            };
+            later = match head.first_seq >= only.end {
+                true => later + 1,
+                false => 0,
+            };
+            next = match later {
+                LATER => stream.packets.len(),
+                _ => next + 1,
+            };
+            self.bytes_read += head.size();
+        }
+        self.cursor(number).next_packet = next;
+        Ok(())
     }
 
     /// Takes references of one cursor, the first of which is due, up to
@@ -384,6 +462,7 @@ impl<'a> Merge<'a> {
         };
         let (size, bounds) = (header.ref_size(), header.ref_bounds());
         let limit = limit.min(self.numbers.end.saturating_sub(1));
+        let first = self.only.as_ref().map_or(self.numbers.start, |o| o.start);
         let extras = header.extras();
         let content = &cursor.content[..];
         let mark = match cursor.kind {
@@ -404,7 +483,7 @@ impl<'a> Merge<'a> {
             cursor.read += size;
             cursor.last = (record.seq, record.time_ns);
             cursor.latest_ns = cursor.latest_ns.max(record.time_ns);
-            if record.seq < self.numbers.start {
+            if record.seq < first {
                 continue;
             }
             record.page |= mark;
@@ -540,6 +619,7 @@ impl<'a> Merge<'a> {
 
     /// Opens a stream's next packet, which has no content if it is not believable; false after the last.
     fn open_next(&mut self, number: usize) -> Result<bool> {
+        self.pass_over(number)?;
         let header = self.trace.header();
         let bytes = self.trace.bytes();
         let failed = |source| self.trace.unreadable(source);

@@ -14,7 +14,7 @@ mod fields;
 mod index;
 mod input;
 mod known;
-mod merge;
+pub(crate) mod merge;
 mod offsets;
 pub(crate) mod part;
 mod parts;

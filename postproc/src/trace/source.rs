@@ -20,7 +20,7 @@ use super::input;
 use super::part::{self, Part};
 use super::piece::Piece;
 use super::pieces::{LaterPiece, Pieces};
-use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, StreamKind, Uuid};
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, PacketHead, Sets, StreamKind, Uuid};
 use crate::error::{Error, Result};
 use crate::pipeline::{Observer, Unwatched};
 
@@ -519,6 +519,26 @@ impl Trace {
     /// The trace's windows: the first sequence number of each, and its number.
     pub fn windows(&self) -> Vec<(u64, u64)> {
         self.index.windows()
+    }
+
+    /// Shows the heads of all packets of references, or of each `step`th.
+    ///
+    /// # Errors
+    ///
+    /// Reading failed.
+    pub(crate) fn heads_of_references(
+        &self,
+        step: usize,
+        mut show: impl FnMut(&PacketHead),
+    ) -> Result<()> {
+        let streams = self.index.streams.iter();
+        let streams = streams.filter(|s| s.id.kind == StreamKind::Ref);
+        let all = streams.flat_map(|s| s.packets.iter());
+        for at in all.step_by(step.max(1)) {
+            let head = index::head_at(&self.bytes, at).map_err(|e| self.unreadable(e))?;
+            head.iter().for_each(&mut show);
+        }
+        Ok(())
     }
 
     /// Where the packets are.

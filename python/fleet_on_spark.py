@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 
 from pyspark.sql import SparkSession, functions
 
@@ -473,6 +474,60 @@ def read_dataset(commands, spark, work, hosts):
     say(f"Spark reads a dataset of {len(hosts)} traces, and its sums are those of postproc")
 
 
+#: Columns of a curve that the job for one trace computes.
+OF_CURVE = ("size_pages", "references", "misses", "cold", "write_backs", "dirty_left")
+
+
+def columns(curve):
+    return {name: list(curve[name]) for name in OF_CURVE}
+
+
+def one_trace(commands, spark, work):
+    """The curve of a trace that all executors compute, in several ways, is that of one pass."""
+    pieces = work / "pieces"
+    shutil.rmtree(pieces, ignore_errors=True)
+    commands.run("split", FIXTURES[0].with_name("two-cpus.vmt.zst"), "--by", "size=0.1", "-o", pieces)
+    large = commands.make(work / "large.vmt", 77_777)
+    with warnings.catch_warnings():
+        # Each of these curves warns that the trace was not checked.
+        warnings.simplefilter("ignore", kvmtrace.TraceWarning)
+        for path in (*FIXTURES, pieces, large):
+            for stretches in (1, 3):
+                mine = fleet.lru_curve(spark, path, stretches=stretches, allow_loss=True)
+                whole = columns(kvmtrace.open(path).curve("lru", trust=True))
+                must(columns(mine) == whole, path, "in", stretches, "stretches is another curve")
+        for options in ({"pages": "virtual"}, {"keep_freed": True}):
+            mine = columns(fleet.lru_curve(spark, pieces, **options))
+            must(mine == columns(kvmtrace.open(pieces).curve("lru", **options)), options)
+            must(mine != columns(fleet.lru_curve(spark, pieces)), options, "change nothing")
+    say(f"the LRU curves of {len(FIXTURES)} traces, and of a directory of pieces, are those of one pass")
+
+
+def cost_of_one(work, synthesize, repeat, references=5_000_000):
+    """Seconds and CPU seconds of the curve of one long trace: in one pass, and by one and two executors."""
+    path = work / "long.vmt"
+    if not path.exists():
+        numbers = [references, 400_000, 512, 1000, 4, 1000, 9]
+        subprocess.run([synthesize, path, *map(str, numbers)], check=True)
+    begin, before = time.monotonic(), cpu_seconds()
+    whole = kvmtrace.open(path).curve("lru", trust=True)
+    figures = {"one pass": (time.monotonic() - begin, cpu_seconds() - before)}
+    for executors in (1, 2):
+        with session(work, executors) as spark, warnings.catch_warnings():
+            warnings.simplefilter("ignore", kvmtrace.TraceWarning)
+            for _ in range(repeat + 1):
+                begin, before = time.monotonic(), cpu_seconds()
+                mine = fleet.lru_curve(spark, path)
+                new = (time.monotonic() - begin, cpu_seconds() - before)
+                must(columns(mine) == columns(whole), "the curve of the long trace differs")
+                name = f"{executors} executors"
+                figures[name] = min(new, figures.get(name, new))
+    say(f"\nthe LRU curve of one trace of {whole.references:,} references to {whole.footprint:,} pages:")
+    for name, (seconds, cpu) in figures.items():
+        say(f"{name:>12}: {seconds:6.2f} s, {cpu:6.2f} CPU seconds")
+    return figures
+
+
 def run(commands, work, count, repeat):
     hosts = make_traces(commands, work, count)
     bad = bad_traces(commands, work, count + 1)
@@ -480,7 +535,9 @@ def run(commands, work, count, repeat):
         compare(commands, spark, work, hosts, bad)
         say(f"the figures of {len(hosts):,} traces are those of postproc")
         read_dataset(commands, spark, work, some(hosts, min(60, len(hosts))))
+        one_trace(commands, spark, work)
     figures = cost(work, hosts, repeat)
+    figures["one trace"] = cost_of_one(work, commands.synthesize, repeat)
     (work / "cost.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 

@@ -9,6 +9,7 @@ __all__ = [
     "Batches",
     "Column",
     "FilterError",
+    "Stretches",
     "Sum",
     "Table",
     "Trace",
@@ -63,6 +64,16 @@ class Batches:
 
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
+
+@final
+class Stretches:
+    """Puts stretches of the LRU curve of one trace together, in their order."""
+
+    def __new__(cls) -> Stretches: ...
+    def add(self, bytes: bytes) -> None: ...
+    @property
+    def references(self) -> int: ...
+    def curve(self, points: int) -> Batch: ...
 
 @final
 class Sum:
@@ -140,6 +151,17 @@ class Trace:
         options: dict[str, object],
         manner: dict[str, bool],
     ) -> tuple[str, Batch]: ...
+    def cut(self, count: int) -> list[tuple[int, int]]: ...
+    def stretch_about_json(self, options: dict[str, object], allow_loss: bool) -> str: ...
+    def stretch_names(self, first: int, end: int, options: dict[str, object]) -> bytes: ...
+    def lru_stretch(
+        self,
+        first: int,
+        end: int,
+        names: list[bytes],
+        options: dict[str, object],
+        allow_loss: bool,
+    ) -> bytes: ...
     def summary_json(
         self, host: str | None, trust: bool, allow_loss: bool, threads: bool
     ) -> str: ...

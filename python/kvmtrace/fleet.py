@@ -8,6 +8,7 @@
     >>> fleet.most_memory(rows).show()
     >>> fleet.curves(rows, sizes=[1000, 4000]).show()      # of each trace
     >>> fleet.outliers(rows).show()
+    >>> fleet.lru_curve(spark, "days/")                    # kvmtrace.Curve of one huge trace, by all executors
 
 In Spark's ``mapInArrow``, the package's native module reads the traces, so all figures are those of
 ``postproc``, to the last digit. Each executor must have the package, and must find the traces under the
@@ -19,13 +20,17 @@ docs/fleet.md describes the jobs, and what they cost.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _kvmtrace
+from ._record import record
+from ._results import Curve, warn
 from ._summary import Summary, merge
+from ._trace import _options
 
 __all__ = [
     "COLUMNS",
@@ -33,6 +38,7 @@ __all__ = [
     "curves",
     "health",
     "load",
+    "lru_curve",
     "mapped",
     "merged",
     "most_memory",
@@ -361,3 +367,89 @@ def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEA
     names = "trace", "path", "measure", "value", "median", "score"
     chosen = scored.where(functions.col("score") > above).select(*names)
     return chosen.orderBy(functions.desc("score"), "measure", "path")
+
+
+def _in_arrow(batches: Iterator[Any], make: Callable[[int, int, int], bytes]) -> Iterator[Any]:
+    """What ``make`` makes of each range of sequence numbers."""
+    import pyarrow
+
+    for batch in batches:
+        for row in batch.to_pylist():
+            made = make(row["place"], int(row["first"]), int(row["end"]))
+            yield pyarrow.RecordBatch.from_pydict({"place": [row["place"]], "made": [made]})
+
+
+def _in_order(rows: Iterable[Any], count: int) -> Iterator[bytes]:
+    """What was made of each range, in order. Raises RuntimeError if Spark has lost or moved one."""
+    place = -1
+    for place, row in enumerate(rows):
+        if row.place != place:
+            raise RuntimeError(f"stretch {row.place} came instead of stretch {place}")
+        yield bytes(row.made)
+    if place + 1 != count:
+        raise RuntimeError(f"{place + 1} of {count} stretches came")
+
+
+def lru_curve(
+    spark: Any,
+    path: str | os.PathLike[str],
+    *,
+    points: int = 0,
+    stretches: int | None = None,
+    pages: str = "canonical",
+    keep_freed: bool = False,
+    allow_loss: bool = False,
+) -> Curve:
+    """The LRU curve of one huge trace, computed by all executors: each number is that of ``Trace.curve``.
+
+    The trace is a file or a directory of pieces, which each executor must find under ``path``. It is cut
+    into ``stretches``: ranges of sequence numbers with about as many references each. Without
+    ``stretches``, there is one for each core. An executor reads the references of its stretch, and the
+    events from the beginning of the trace to the end of its stretch.
+
+    ``points``, ``pages`` and ``keep_freed`` are those of ``Trace.curve``. The rules of ``Trace.check`` are
+    not applied, which the result warns of, and the curve has no bounds.
+
+    Raises :class:`TraceError` if the trace cannot be opened; if it has no end, has lost records or is known
+    to be damaged, and ``allow_loss`` is not given. Damage that an executor finds later is an exception of
+    Spark. Raises ValueError if ``stretches`` is below 1.
+    """
+    path = os.path.abspath(path)
+    trace = _kvmtrace.Trace(path)
+    options = _options(None, None, None, pages, keep_freed)
+    about = record(json.loads(trace.stretch_about_json(options, allow_loss)))
+    if stretches is None:
+        stretches = int(spark.sparkContext.defaultParallelism)
+    if stretches < 1:
+        raise ValueError(f"stretches is {stretches}; it must be 1 or more")
+    # Spark has no numbers without a sign.
+    ranges = [(place, str(a), str(b)) for place, (a, b) in enumerate(trace.cut(stretches))]
+    count = len(ranges)
+    # Each is a partition, and partitions keep their order.
+    partitions = spark.sparkContext.parallelize(ranges, count)
+    frame = spark.createDataFrame(partitions, _schema({"place": "long", "first": "string", "end": "string"}))
+    columns = _schema({"place": "long", "made": "binary"})
+
+    def names(_: int, first: int, end: int) -> bytes:
+        return _kvmtrace.Trace(path).stretch_names(first, end, options)
+
+    def compute(place: int, first: int, end: int) -> bytes:
+        of = _kvmtrace.Trace(path)
+        return of.lru_stretch(first, end, noted.value[:place], options, allow_loss)
+
+    # First, each executor notes the references of its stretch that may be the first to their pages.
+    rows = frame.mapInArrow(lambda batches: _in_arrow(batches, names), columns)
+    noted = spark.sparkContext.broadcast([*_in_order(rows.collect(), count)])
+    # With these notes, each executor computes its stretch. The driver takes one after the other.
+    made = frame.mapInArrow(lambda batches: _in_arrow(batches, compute), columns).persist()
+    try:
+        made.count()
+        total = _kvmtrace.Stretches()
+        for stretch in _in_order(made.toLocalIterator(), count):
+            total.add(stretch)
+    finally:
+        made.unpersist()
+        noted.destroy()
+    about["references"] = total.references
+    warn(about)
+    return Curve("lru", total.curve(points), about)

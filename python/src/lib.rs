@@ -15,6 +15,7 @@ mod processes;
 mod reading;
 mod references;
 mod simulate;
+mod stretches;
 mod sum;
 mod table;
 mod trace;
@@ -42,6 +43,7 @@ fn _kvmtrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(policies, module)?)?;
     module.add_class::<trace::Trace>()?;
+    module.add_class::<stretches::Stretches>()?;
     module.add_class::<sum::Sum>()?;
     module.add_class::<table::Table>()?;
     module.add_class::<table::Batches>()?;

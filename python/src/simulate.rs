@@ -52,25 +52,26 @@ pub struct Asked {
 /// What is known about a simulation besides its numbers.
 #[derive(Serialize)]
 pub struct About {
-    path: String,
-    window: Option<u32>,
-    references: u64,
-    evms_size: u32,
-    page_size: u64,
-    /// The sizes of huge pages that were mapped, in bytes. Each huge page counts as one page.
-    huge_page_sizes: BTreeSet<u64>,
-    set: Option<u32>,
-    exact: bool,
-    why_not_exact: Option<&'static str>,
-    filter: Option<Filtered>,
-    filtered: Option<LeftOut>,
-    good: bool,
-    findings: Vec<String>,
-    warnings: Vec<String>,
-    fill: bool,
-    freeing: Freeing,
-    io: Option<u64>,
-    sample: Option<f64>,
+    pub path: String,
+    pub window: Option<u32>,
+    pub references: u64,
+    pub evms_size: u32,
+    pub page_size: u64,
+    /// The sizes of huge pages that were mapped, in bytes, if they are known. Each huge page counts as one
+    /// page.
+    pub huge_page_sizes: Option<BTreeSet<u64>>,
+    pub set: Option<u32>,
+    pub exact: bool,
+    pub why_not_exact: Option<&'static str>,
+    pub filter: Option<Filtered>,
+    pub filtered: Option<LeftOut>,
+    pub good: bool,
+    pub findings: Vec<String>,
+    pub warnings: Vec<String>,
+    pub fill: bool,
+    pub freeing: Freeing,
+    pub io: Option<u64>,
+    pub sample: Option<f64>,
 }
 
 const SEVERAL_SETS: &str = "the references are to several sets. A reference is in the trace if the \
@@ -293,7 +294,7 @@ impl Asked {
                 references,
                 evms_size: header.evms_size,
                 page_size: header.page_size(),
-                huge_page_sizes: world.space.huge_pages().clone(),
+                huge_page_sizes: Some(world.space.huge_pages().clone()),
                 set,
                 exact: why_not_exact.is_none(),
                 why_not_exact,
@@ -525,14 +526,19 @@ pub fn curves(
     let mut all = Vec::new();
     for (entry, job) in entries.iter().zip(jobs) {
         if let Job::Curve(curve) = job {
-            let batch = rows(of_curve(&given, entry.id, &curve.finish(), points))?;
+            let batch = rows(of_curve(Some(&given), entry.id, &curve.finish(), points))?;
             all.push((entry.id, batch));
         }
     }
     Ok((given, all))
 }
 
-fn of_curve(given: &Given, policy: &'static str, curve: &Curve, points: usize) -> Vec<Row> {
+/// A curve without bounds. `points` is as in [`curves`].
+pub fn curve_rows(policy: &'static str, curve: &Curve, points: usize) -> Result<table::Batch> {
+    rows(of_curve(None, policy, curve, points))
+}
+
+fn of_curve(given: Option<&Given>, policy: &'static str, curve: &Curve, points: usize) -> Vec<Row> {
     let chosen: Vec<CurvePoint> = match points {
         0 => curve.points().collect(),
         count => curve.sampled(count),
@@ -545,7 +551,8 @@ fn of_curve(given: &Given, policy: &'static str, curve: &Curve, points: usize) -
     };
     let row = |point: CurvePoint| {
         let size = point.size_pages;
-        let band = given.certificate.as_ref().and_then(|c| match policy {
+        let certificate = given.and_then(|given| given.certificate.as_ref());
+        let band = certificate.and_then(|c| match policy {
             LRU => c.lru(size),
             OPT => c.opt(misses_at, size),
             _ => None,
@@ -563,7 +570,7 @@ fn of_curve(given: &Given, policy: &'static str, curve: &Curve, points: usize) -
                 dirty_left: dirty.unwrap_or(0),
             },
             band,
-            measured: given.measured(policy, size),
+            measured: given.and_then(|given| given.measured(policy, size)),
             knows_dirty: dirty.is_some(),
         }
     };

@@ -7,8 +7,11 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::filter::LeftOut;
 use postproc::pipeline;
+use postproc::stretch;
 use postproc::summary::{Summary, Threads};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
 use rust_mm_trace::filter::Subject;
 use serde_json::json;
 
@@ -19,7 +22,7 @@ use crate::simulate::{
     Asked, ByPolicy, Manner, by_policy, curves, entries, estimate_rows, estimates, sizes,
 };
 use crate::table::{Batch, Table};
-use crate::{events, mappings, processes, references, working_set};
+use crate::{events, mappings, processes, references, stretches, working_set};
 
 /// A trace that was opened. The class `kvmtrace.Trace` is for users.
 #[pyclass(frozen, module = "kvmtrace._kvmtrace")]
@@ -303,6 +306,53 @@ impl Trace {
             let text = serde_json::to_string(&summary);
             text.map_err(|error| Failure::trace(error.to_string()))
         })
+    }
+
+    /// At most so many ranges of sequence numbers, each with about as many records of references.
+    fn cut(&self, py: Python<'_>, count: usize) -> PyResult<Vec<(u64, u64)>> {
+        let trace = &self.0;
+        work(py, |_| {
+            let ranges = stretch::cut(trace, count)?.into_iter();
+            Ok(ranges.map(|range| (range.start, range.end)).collect())
+        })
+    }
+
+    /// What is known of the LRU curve before stretches of it are computed, as JSON.
+    fn stretch_about_json(&self, options: Options, allow_loss: bool) -> PyResult<String> {
+        json_text(&stretches::about(&self.0, &options, allow_loss)?)
+    }
+
+    /// What a range notes of the names of pages, for the stretches of this range and later ones.
+    fn stretch_names<'py>(
+        &self,
+        py: Python<'py>,
+        first: u64,
+        end: u64,
+        options: Options,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let trace = &self.0;
+        let bytes = work(py, |signals| {
+            stretches::names(trace, first..end, &options, signals)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// The stretch of a range, from what all ranges before it have noted.
+    fn lru_stretch<'py>(
+        &self,
+        py: Python<'py>,
+        first: u64,
+        end: u64,
+        names: Vec<PyBackedBytes>,
+        options: Options,
+        allow_loss: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let trace = &self.0;
+        let bytes = work(py, |signals| {
+            let names: Vec<&[u8]> = names.iter().map(|bytes| &**bytes).collect();
+            stretches::compute(trace, first..end, &names, (&options, allow_loss), signals)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// The working set, as JSON.

@@ -4,6 +4,7 @@
 """
 
 import pathlib
+import types
 
 import pyarrow
 import pyarrow.compute
@@ -68,6 +69,75 @@ def test_lines_of_the_command_are_loaded(lines):
         assert row["summary"] == text
     assert "no summary of traces" in wrong["error"] and wrong["path"] == "f"
     assert several["trace"] is None and several["references"] == sum(r["references"] for r in each)
+
+
+OPTIONS = {"where": None, "process": None, "set": None, "time": "real"}
+
+
+def in_stretches(path, count, order=lambda stretches: stretches, **options):
+    """The curve of a trace, as :func:`kvmtrace.fleet.lru_curve` computes it; or of its stretches in another
+    order."""
+    options = OPTIONS | {"pages": "canonical", "keep_freed": False} | options
+    trace = kvmtrace._kvmtrace.Trace(path)
+    ranges = trace.cut(count)
+    assert ranges[0][0] == 0 and all(a[1] == b[0] for a, b in zip(ranges, ranges[1:]))
+    noted = [trace.stretch_names(*of, options) for of in ranges]
+    made = (
+        trace.lru_stretch(*of, noted[:place], options, True) for place, of in enumerate(ranges)
+    )
+    total = kvmtrace._kvmtrace.Stretches()
+    for stretch in order(made):
+        total.add(stretch)
+    batch = total.curve(0)
+    return {name: batch[name].to_pylist() for name in batch.column_names}
+
+
+@pytest.mark.parametrize("options", [{}, {"pages": "virtual"}, {"keep_freed": True}])
+def test_stretches_are_the_curve(path, options):
+    whole = kvmtrace.open(path).curve("lru", trust=True, allow_loss=True, **options)
+    names = [name for name in whole.column_names if name not in ("lower", "upper")]
+    for count in (1, 2, 5):
+        mine = in_stretches(path, count, **options)
+        assert {name: mine[name] for name in names} == {name: list(whole[name]) for name in names}
+
+
+def test_stretches_of_pieces_are_the_curve(pieces):
+    whole = kvmtrace.open(pieces).curve("lru")
+    assert in_stretches(pieces, 4)["misses"] == list(whole.misses)
+    # Negative control: in another order, it is another curve.
+    wrong = in_stretches(pieces, 4, lambda stretches: reversed([*stretches]))
+    assert wrong["misses"] != list(whole.misses)
+
+
+def test_a_stretch_that_is_missing_is_noticed():
+    rows = [types.SimpleNamespace(place=place, made=b"x") for place in range(3)]
+    assert [*fleet._in_order(rows, 3)] == [b"x"] * 3
+    for wrong, text in ((rows[:2], "2 of 3"), (rows[1:], "instead of stretch 0"), ([], "0 of 3")):
+        with pytest.raises(RuntimeError, match=text):
+            [*fleet._in_order(wrong, 3)]
+
+
+def test_what_is_no_stretch_is_refused(path):
+    options = OPTIONS | {"pages": "canonical", "keep_freed": False}
+    trace = kvmtrace._kvmtrace.Trace(path)
+    (first, end), *_ = trace.cut(2)
+    noted = trace.stretch_names(first, end, options)
+    total = kvmtrace._kvmtrace.Stretches()
+    stretch = trace.lru_stretch(first, end, [], options, True)
+    for bytes_ in (b"", stretch[:-1], stretch[:20] + b"x" + stretch[21:]):
+        with pytest.raises(ValueError, match="no stretch"):
+            total.add(bytes_)
+    with pytest.raises(kvmtrace.TraceError):
+        trace.lru_stretch(end, 2**64 - 1, [noted[:-1]], options, True)
+    with pytest.raises(kvmtrace.TraceError):
+        trace.lru_stretch(end, 2**64 - 1, [], options, True)
+    with pytest.raises(ValueError, match="process"):
+        trace.stretch_names(first, end, options | {"process": 1})
+
+
+def test_a_trace_with_losses_is_no_curve():
+    with pytest.raises(kvmtrace.TraceError, match="lost"):
+        fleet.lru_curve(None, trace_path("loss"))
 
 
 def test_a_dataset_is_read_by_arrow(postproc, tmp_path):

@@ -24,7 +24,7 @@ class TraceWarning(UserWarning):
 def warn(about: Any, level: int = 3) -> None:
     """Warns of what lies in the trace, and not in what was asked for."""
     for text in about["warnings"]:
-        warnings.warn(text, TraceWarning, stacklevel=level + 1)
+        warnings.warn(text, TraceWarning, stacklevel=level)
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -89,8 +89,10 @@ def test_a_trace_that_was_cut_short(postproc, tmp_path):
     trace = kvmtrace.open(cut)
     assert not trace.complete and trace.about.status is None
     assert not trace.check()
-    with pytest.warns(kvmtrace.TraceWarning, match="failed its checks"):
+    with pytest.warns(kvmtrace.TraceWarning, match="failed its checks") as warned:
         curve = trace.curve()
+    # The line that has called, and not one above it.
+    assert warned[0].filename == __file__
     assert not curve.good and curve.findings
     # Bounds follow from good traces alone.
     assert curve["lower"].null_count == len(curve)

@@ -2178,9 +2178,8 @@ fn a_batch_goes_with_its_victim() {
     assert_eq!(log.counts.violations(), 0);
 }
 
-/// Page 513 goes, and then those of another page table that these numbers have: the lock of that may
-/// become free at any time. Numbers are those of 513, and of the pages 5, 6 and 7.
-fn goes_over_two_tables(all: &[u64]) -> Guest {
+/// A number for which page 513 has to go. The pages 5, 6 and 7, of another page table, may go with it.
+fn two_tables_due() -> (Guest, u64) {
     let (mut g, number) = batch_due(false);
     g.evict_batch(0, number, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
     g.go(0, number);
@@ -2189,6 +2188,13 @@ fn goes_over_two_tables(all: &[u64]) -> Guest {
     }
     let next = g.begin(0, 4, true);
     assert!(g.look(0, next - 8));
+    (g, next)
+}
+
+/// Page 513 goes, and then those of another page table that these numbers have: the lock of that may
+/// become free at any time. Numbers are those of 513, and of the pages 5, 6 and 7.
+fn goes_over_two_tables(all: &[u64]) -> Guest {
+    let (mut g, next) = two_tables_due();
     let all: Vec<_> = all.iter().map(|o| (*o, 0)).collect();
     g.evict_batch(0, next, &all);
     g.go(0, next);
@@ -2353,15 +2359,8 @@ fn a_page_may_stay_although_its_page_table_was_locked() {
 #[test]
 fn a_page_whose_page_table_was_locked_goes() {
     for locks in [true, false] {
-        let (mut g, number) = batch_due(false);
-        g.evict_batch(0, number, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
-        g.go(0, number);
-        for n in [1, 2, 3] {
-            g.read(0, n);
-        }
-        let next = g.begin(0, 4, true);
+        let (mut g, next) = two_tables_due();
         let out = next - 8;
-        assert!(g.look(0, out));
         g.evict_for(0, out, next, 0, Slot::Done);
         for ordinal in out + 1..out + 4 {
             if g.look_beside(0, ordinal, out, locks) {

@@ -34,8 +34,8 @@
 //!
 //! What the pass over the whole trace knows of pages changes in two ways: by events, and by records of
 //! pages that have no name. Any other record finds its page and changes nothing. [`run`]
-//! applies all events, and looks up what was noted of the records before its stretch, each at its place among the
-//! events. If each record that names a page was noted, then the pass knows at each place what the
+//! applies all events, and looks up the noted records before its stretch, each at its place among the
+//! events. If each record that names a page was noted, then [`run`] knows at each place what the
 //! pass over the whole trace knows there, and has given names in the same order. So its next name is the same
 //! number, whether or not names of freed pages are given again. A record that was noted, but names
 //! no page, changes nothing.
@@ -45,7 +45,7 @@
 //! many notes as virtual pages that the stretch references, and one more each time a page has ended and is
 //! referenced again.
 //!
-//! # What a stretch is told
+//! # What consumers get
 //!
 //! - Consumers get the references, events and freed pages of the stretch, and packets whose heads claim
 //!   numbers in it. A packet with records of two stretches is opened by both.
@@ -53,9 +53,8 @@
 //!   times of references, which do not go back.
 //! - Consumers of all stretches must be of the same kinds: names are given again if all consumers
 //!   follow freed pages, and events that read or write files name pages if a consumer wants those.
-//! - All damage that was met is told: that of packets of references with numbers in the stretch, and that of
-//!   packets of events from the beginning on. What was damaged when the trace was opened is
-//!   told to every stretch.
+//! - Consumers get the damage of packets of references with numbers in the stretch, and that of packets of events
+//!   from the beginning on. Damage that was found when the trace was opened is reported by every stretch.
 //! - [`Outcome::pages`] counts from the beginning of the trace to the end of the stretch.
 //! - A piece, a directory of pieces, a window or the part of a process has stretches, too. Its names fit no
 //!   other form of the trace. A packed trace is no other form.

@@ -55,9 +55,9 @@ fn all_wants() -> Vec<Wants> {
     modes.into_iter().flat_map(of).collect()
 }
 
-/// All that a consumer is told of a trace or a part of it, apart from packets and damage.
+/// All that a consumer gets of a trace or a part of it, apart from packets and damage.
 #[derive(Default, PartialEq, Debug)]
-struct Told {
+struct Got {
     /// Sequence number, time, page and place.
     refs: Vec<(u64, u64, CanonPage, Place)>,
     origins: Vec<(CanonPage, Origin)>,
@@ -69,7 +69,7 @@ struct Told {
 
 struct Log {
     wants: Wants,
-    told: Told,
+    got: Got,
     /// Records before.
     before: u64,
     packets: Vec<PacketSeen>,
@@ -80,7 +80,7 @@ impl Log {
     fn new(wants: Wants) -> Self {
         Log {
             wants,
-            told: Told::default(),
+            got: Got::default(),
             before: 0,
             packets: Vec::new(),
             damage: BTreeSet::new(),
@@ -103,16 +103,16 @@ impl Consumer for Log {
     }
 
     fn origins(&mut self, pages: &[(CanonPage, Origin)]) -> Result<()> {
-        self.told.origins.extend_from_slice(pages);
+        self.got.origins.extend_from_slice(pages);
         Ok(())
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let so_far = self.before + self.told.refs.len() as u64;
+        let so_far = self.before + self.got.refs.len() as u64;
         assert_eq!(batch.world.records, so_far);
         let all = batch.refs.iter().zip(batch.pages).zip(batch.places);
         let all = all.map(|((r, page), place)| (r.seq, r.time_ns, *page, *place));
-        self.told.refs.extend(all);
+        self.got.refs.extend(all);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Consumer for Log {
 
     fn io(&mut self, batch: &Batch<'_>) -> Result<()> {
         let all = batch.refs.iter().zip(batch.pages);
-        self.told.io.extend(all.map(|(r, page)| (r.seq, *page)));
+        self.got.io.extend(all.map(|(r, page)| (r.seq, *page)));
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Consumer for Log {
             world.renewals,
         ];
         let one = (event.seq, counts, world.has_several_sets());
-        self.told.events.push(one);
+        self.got.events.push(one);
         Ok(())
     }
 
@@ -143,8 +143,8 @@ impl Consumer for Log {
     }
 
     fn freed(&mut self, pages: &[CanonPage], _: &World) -> Result<()> {
-        let seq = self.told.events.last().unwrap().0;
-        self.told.freed.push((seq, pages.to_vec()));
+        let seq = self.got.events.last().unwrap().0;
+        self.got.freed.push((seq, pages.to_vec()));
         Ok(())
     }
 
@@ -222,20 +222,20 @@ fn in_stretches(
             consumers,
         );
         last = Some(outcome.unwrap());
-        before += log.told.refs.len() as u64;
+        before += log.got.refs.len() as u64;
         logs.push(log);
     }
     (logs, last.unwrap())
 }
 
-fn joined(logs: Vec<Log>) -> Told {
-    let mut all = Told::default();
+fn joined(logs: Vec<Log>) -> Got {
+    let mut all = Got::default();
     for log in logs {
-        all.refs.extend(log.told.refs);
-        all.origins.extend(log.told.origins);
-        all.io.extend(log.told.io);
-        all.events.extend(log.told.events);
-        all.freed.extend(log.told.freed);
+        all.refs.extend(log.got.refs);
+        all.origins.extend(log.got.origins);
+        all.io.extend(log.got.io);
+        all.events.extend(log.got.events);
+        all.freed.extend(log.got.freed);
     }
     all
 }
@@ -262,13 +262,13 @@ fn judge(name: &str, trace: &Trace, wants: Wants, stretches: &[Range<u64>]) {
     };
     let packets = logs.iter().flat_map(offsets).collect::<BTreeSet<u64>>();
     assert_eq!(packets, offsets(&expected), "{name}");
-    let told = joined(logs);
-    let expected = expected.told;
-    same(name, "reference", &told.refs, &expected.refs);
-    same(name, "origin", &told.origins, &expected.origins);
-    same(name, "read or written page", &told.io, &expected.io);
-    same(name, "event", &told.events, &expected.events);
-    same(name, "freed", &told.freed, &expected.freed);
+    let got = joined(logs);
+    let expected = expected.got;
+    same(name, "reference", &got.refs, &expected.refs);
+    same(name, "origin", &got.origins, &expected.origins);
+    same(name, "read or written page", &got.io, &expected.io);
+    same(name, "event", &got.events, &expected.events);
+    same(name, "freed", &got.freed, &expected.freed);
     assert_eq!(last.pages, outcome.pages, "{name}");
     let counts = |w: &World| [w.events, w.records, w.references, w.renewals];
     assert_eq!(counts(&last.world), counts(&outcome.world), "{name}");
@@ -445,13 +445,13 @@ fn all_names_are_needed() {
         let trace = opened(&wild(&mut random));
         let wants = all_wants()[2];
         let stretches = cut(&trace, 4).unwrap();
-        let expected = whole(&trace, wants).0.told;
+        let expected = whole(&trace, wants).0.got;
         let at = random.below(3) as usize;
         let spoil = |all: &mut Vec<Names>| all[at] = all[at].without_notes();
         let (logs, _) = in_stretches(&trace, wants, &stretches, spoil);
-        let told = joined(logs);
-        assert_eq!(told.refs.len(), expected.refs.len());
-        others += u32::from(told.refs != expected.refs);
+        let got = joined(logs);
+        assert_eq!(got.refs.len(), expected.refs.len());
+        others += u32::from(got.refs != expected.refs);
     }
     assert!(others > 15, "{others}");
 }
@@ -510,7 +510,7 @@ fn packets_of_other_stretches_are_not_read() {
     let spoiled = opened(&spoiled);
     let made = all_names(&trace, wants.mode, &stretches[..1]);
     let mut log = Log::new(wants);
-    log.before = logs[0].told.refs.len() as u64;
+    log.before = logs[0].got.refs.len() as u64;
     let outcome = run(
         &spoiled,
         wants.mode,
@@ -521,7 +521,7 @@ fn packets_of_other_stretches_are_not_read() {
         &mut [&mut log],
     );
     assert!(outcome.unwrap().damage.is_empty());
-    same("spoiled", "reference", &log.told.refs, &logs[1].told.refs);
+    same("spoiled", "reference", &log.got.refs, &logs[1].got.refs);
     let again = names(&spoiled, wants.mode, stretches[1].clone(), &mut Unwatched).unwrap();
     let good = names(&trace, wants.mode, stretches[1].clone(), &mut Unwatched).unwrap();
     assert_eq!(again, good);

@@ -317,7 +317,7 @@ impl Lookup {
             for (&(mm, vpn), known) in pages.iter().zip(known) {
                 self.get(mm, vpn, known, space)?;
             }
-            // The stretches before have told of these.
+            // Who reads the stretches before hands on their origins.
             self.canon.take_origins();
         }
     }

@@ -143,9 +143,9 @@ impl<'p, 'c> Receivers<'p, 'c> {
         }
     }
 
-    fn each(&mut self, mut tell: impl FnMut(&mut dyn Consumer) -> Result<()>) -> Result<()> {
+    fn each(&mut self, mut call: impl FnMut(&mut dyn Consumer) -> Result<()>) -> Result<()> {
         let mut all = self.consumers.iter_mut();
-        all.try_for_each(|consumer| tell(*consumer))
+        all.try_for_each(|consumer| call(*consumer))
     }
 
     fn origins(&mut self, canon: &mut Canon) -> Result<()> {
@@ -314,7 +314,7 @@ impl<'p, 'c> Pass<'p, 'c> {
         damage.try_for_each(|found| self.to.each(|consumer| consumer.damage(found)))
     }
 
-    /// Tells of the packets that were opened, and of the damage that was found.
+    /// Hands on the packets that were opened, and the damage that was found.
     fn opened(&mut self) -> Result<()> {
         for packet in self.merge.take_opened() {
             let head = &packet.head;
@@ -371,32 +371,32 @@ impl<'p, 'c> Pass<'p, 'c> {
         let Some(event) = self.merge.event() else {
             return Ok(());
         };
-        let is_told = self.numbers.contains(&event.seq);
+        let is_within = self.numbers.contains(&event.seq);
         let issues = lookup
             .name_earlier(&mut self.earlier, event.seq, &world.space)
             .and_then(|()| lookup.apply(&event, &mut world.space))
             .map_err(|Exhausted| too_many_pages(self.trace))?;
         world.apply(&event);
-        if is_told {
+        if is_within {
             to.event(&event, world, &issues)?;
             to.freed(&lookup.canon, world)?;
         }
         match touched(&event, world.header.page_shift).filter(|_| to.io) {
             Some((file, pages, write)) => {
                 let r = Ref::of_io(&event, write);
-                self.io(file, pages, r, is_told)
+                self.io(file, pages, r, is_within)
             }
             None => Ok(()),
         }
     }
 
-    /// Names pages of a file, and hands them on as references like `r` if they are to be told.
+    /// Names pages of a file, and hands them on as references like `r` if the event is within the stretch.
     fn io(
         &mut self,
         file: FileId,
         pages: RangeInclusive<u64>,
         r: Ref,
-        is_told: bool,
+        is_within: bool,
     ) -> Result<()> {
         let (canon, located) = (&mut self.lookup.canon, &mut self.located);
         let (mut next, last) = pages.into_inner();
@@ -407,7 +407,7 @@ impl<'p, 'c> Pass<'p, 'c> {
                     .identify_some_in_file(file, next, last, &mut located.pages)
                     .map_err(|Exhausted| too_many_pages(self.trace))?;
             }
-            if !is_told {
+            if !is_within {
                 canon.take_origins();
                 continue;
             }

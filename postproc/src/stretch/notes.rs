@@ -213,7 +213,7 @@ impl Names {
             set => u32::try_from(set).map(Some),
         };
         let (Some(&mode), Ok(first_set), 0..=1) = (mode, first_set, number(7)) else {
-            return Err(damaged("they say what cannot be"));
+            return Err(damaged("their head has impossible values"));
         };
         let mut names = Names {
             uuid,
@@ -246,7 +246,7 @@ impl Names {
             (count, last) = (count + 1, note);
         }
         if count != self.count || !notes.rest.is_empty() {
-            return Err("there are more notes than they say, or fewer");
+            return Err("the head has another number of notes");
         }
         self.last = last;
         Ok(())
@@ -366,22 +366,25 @@ fn fit(
     for names in all {
         let Range { start, end } = names.range;
         if names.uuid != uuid {
-            return Err(format!("trace {} has one, this is {uuid}", names.uuid));
+            return Err(format!(
+                "some are of trace {}, and this is trace {uuid}",
+                names.uuid
+            ));
         }
         if names.form != form {
             return Err("the trace was longer or shorter, or another part of it was read".into());
         }
         if names.mode != mode {
-            return Err("pages were to be named in another way".into());
+            return Err("they name pages in another way".into());
         }
         if start != next || end < start {
-            return Err(format!("one begins at {start}, not at {next}"));
+            return Err(format!("a stretch begins at {start}, not at {next}"));
         }
         next = end;
     }
     match next == start {
         true => Ok(()),
-        false => Err(format!("the last ends at {next}, not at {start}")),
+        false => Err(format!("the last stretch ends at {next}, not at {start}")),
     }
 }
 

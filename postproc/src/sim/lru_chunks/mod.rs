@@ -10,7 +10,8 @@
 //! 4. *By itself* ([`removed`]): the distances of the steps are completed.
 //! 5. *In order* ([`counts`]): the counts are added up.
 //!
-//! Several threads work on stages of several chunks ([`threads`]). The result does not depend on how the references are cut or on the number of threads: it is
+//! Several threads work on stages of several chunks ([`threads`]). The result does not depend on how the
+//! references are cut or on the number of threads: it is
 //! that of [`super::LruCurve`], in each number.
 //!
 //! A long stretch of the references can be computed by itself in the same way, by another process or on

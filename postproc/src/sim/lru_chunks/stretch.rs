@@ -56,11 +56,6 @@ pub struct TooLarge;
 pub(super) const MOST: u64 = 1 << 48;
 
 impl LruStretch {
-    /// References.
-    pub fn references(&self) -> u64 {
-        self.references
-    }
-
     /// The curve of these references, if none precede them.
     pub fn into_curve(self) -> Curve {
         let mut totals = Totals::default();

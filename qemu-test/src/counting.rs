@@ -37,14 +37,14 @@ const EIGHT: &str = "eight processes";
 pub const MAPPERS: &str = "two mappers";
 
 /// With a set for each process: what two processes share then.
-pub const SETS: &str = "K=12, sets";
+pub const SETS: &str = "K=13, sets";
 
 /// How a program is traced.
 #[derive(Clone, Copy)]
 enum Way {
     /// By the activator, evicting up to so many pages at once.
     Activator(u32),
-    /// By the activator, evicting up to 12 pages at once, with a set for each process.
+    /// By the activator, evicting up to 13 pages at once, with a set for each process.
     Sets,
     /// By `sharers` itself, which has this argument.
     Own(&'static str),
@@ -53,7 +53,7 @@ enum Way {
 /// Who traces: in tables, and how. RWP is userfaultfd's mode for reads and writes.
 const TRACERS: [(&str, Way); 7] = [
     ("kVMTrace", Way::Activator(1)),
-    ("kVMTrace, K=12", Way::Activator(12)),
+    ("kVMTrace, K=13", Way::Activator(13)),
     ("kVMTrace, K=32", Way::Activator(32)),
     (SETS, Way::Sets),
     ("RWP, signals", Way::Own("rwp-signal")),
@@ -70,7 +70,7 @@ impl Way {
             Way::Activator(1) => true,
             Way::Sets => ["two processes", EIGHT].contains(&program),
             // Events have no batches.
-            Way::Activator(12) => program != MAPPERS,
+            Way::Activator(13) => program != MAPPERS,
             Way::Activator(_) => !["two processes", EIGHT, MAPPERS].contains(&program),
             Way::Own(_) => ![EIGHT, MAPPERS].contains(&program),
         }
@@ -209,7 +209,7 @@ fn steps(cpus: usize, rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
                     format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
                 }
                 Way::Sets => format!(
-                    "/bin/activator run -n {N} --batch 12 --set-per process -o /dev/trace -- {plain}"
+                    "/bin/activator run -n {N} --batch 13 --set-per process -o /dev/trace -- {plain}"
                 ),
                 Way::Own(way) => format!("{plain} {way} {N}"),
             };

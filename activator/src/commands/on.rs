@@ -421,7 +421,7 @@ mod tests {
             }
             let got = bench.activator(&["off"]);
             assert_eq!(got.expect(0).out.contains("\nsets "), sets != 0);
-            assert_eq!(got.out.contains("; N=512, batches of 12\n"), sets == 0);
+            assert_eq!(got.out.contains("; N=512, batches of 13\n"), sets == 0);
         }
     }
 

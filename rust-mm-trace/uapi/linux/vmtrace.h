@@ -54,7 +54,7 @@
 
 /* vmtrace_config.batch: the largest K, and the largest default of K */
 #define VMTRACE_BATCH_MAX	64
-#define VMTRACE_BATCH_DEFAULT	12
+#define VMTRACE_BATCH_DEFAULT	13
 
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is recorded */

@@ -83,6 +83,7 @@ static int __init vmtrace_break_setup(char *str)
 		[VMTRACE_BREAK_NODESCRIBE] = "nodescribe",
 		[VMTRACE_BREAK_KEEPLEFT] = "keepleft",
 		[VMTRACE_BREAK_NOSEAL] = "noseal",
+		[VMTRACE_BREAK_NOSTAMP] = "nostamp",
 		[VMTRACE_BREAK_LATE] = "late",
 		[VMTRACE_BREAK_RACE] = "race",
 	};

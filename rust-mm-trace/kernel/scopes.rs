@@ -180,7 +180,8 @@ impl Make {
         if !self.is_one() {
             set.count_apart();
         }
-        if is_broken(bindings::VMTRACE_BREAK_NOORDER) {
+        if is_broken(bindings::VMTRACE_BREAK_NOORDER) || is_broken(bindings::VMTRACE_BREAK_NOSTAMP)
+        {
             set.disorder();
         }
         if is_broken(bindings::VMTRACE_BREAK_NOEXPIRE) {

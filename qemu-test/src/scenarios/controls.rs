@@ -52,6 +52,8 @@ enum Broken {
 struct Control {
     /// As vmtrace_break= knows it.
     name: &'static str,
+    /// For the second control of a protection: what its name has more.
+    part: &'static str,
     /// What is taken away.
     protection: &'static str,
     /// What is counted, in words.
@@ -67,9 +69,17 @@ struct Control {
     argv: &'static [&'static str],
 }
 
+impl Control {
+    /// Its name among the controls.
+    fn label(&self) -> String {
+        format!("{}{}", self.name, self.part)
+    }
+}
+
 /// Of which each has its own line.
 const CONTROL: Control = Control {
     name: "",
+    part: "",
     protection: "",
     counted: "funny PTEs",
     count: Count::Figure("funny"),
@@ -136,6 +146,7 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "noyoung",
+        part: "",
         protection: "the hook where others clear accessed bits",
         counted: "stays marked as referenced again, of 10",
         count: Count::Records(|r| r.address == BASE && r.again),
@@ -207,6 +218,16 @@ const CONTROLS: &[Control] = &[
         ..CONTROL
     },
     Control {
+        name: "norights",
+        part: "-execute",
+        protection: "a look at a PTE's rights before its VMA",
+        counted: "fetches recorded of pages that may not be executed",
+        count: Count::Records(|r| r.exec && of(BASE, 100, r)),
+        noticed: false,
+        argv: &["/bin/protection", "no-execute"],
+        ..CONTROL
+    },
+    Control {
         name: "nokeys",
         protection: "a look at a PTE's protection key",
         counted: "records of 100 pages; later their key is denied",
@@ -267,7 +288,7 @@ pub fn scenarios() -> Vec<Scenario> {
     CONTROLS
         .iter()
         .map(|control| Scenario {
-            name: format!("control-{}", control.name),
+            name: format!("control-{}", control.label()),
             about: control.protection,
             run: Box::new(move |kernel| run(control, kernel)),
         })
@@ -294,6 +315,7 @@ pub fn table() {
 struct Record {
     address: u64,
     read: bool,
+    exec: bool,
     dirtied: bool,
     again: bool,
 }
@@ -319,6 +341,7 @@ fn records(csv: &str) -> Result<Vec<Record>> {
             Ok(Record {
                 address: u64::from_str_radix(fields[address].trim_start_matches("0x"), 16)?,
                 read: fields[access] == "read",
+                exec: fields[access] == "exec",
                 dirtied: fields[dirtied] == "1",
                 again: fields[again] == "1",
             })
@@ -328,8 +351,8 @@ fn records(csv: &str) -> Result<Vec<Record>> {
 
 /// Traces a control's program, and looks at the trace.
 fn steps(c: &Control) -> Vec<Step> {
-    let trace = format!("/tmp/{}.vmt", c.name);
-    let named = |what: &str, argv: &[&str]| step(&format!("{what}-{}", c.name), argv);
+    let trace = format!("/tmp/{}.vmt", c.label());
+    let named = |what: &str, argv: &[&str]| step(&format!("{what}-{}", c.label()), argv);
     let mut options = vec!["-n", N, "-o", &trace];
     options.extend(c.options);
     let start = |words: &[&'static str]| {
@@ -411,7 +434,7 @@ struct Seen {
 }
 
 fn seen(c: &Control, out: &Outcome) -> Result<Seen> {
-    let result = |what: &str| out.step(&format!("{what}-{}", c.name));
+    let result = |what: &str| out.step(&format!("{what}-{}", c.label()));
     let text = &result("status")?.stdout;
     let status: Value =
         serde_json::from_str(text).with_context(|| format!("activator status: {text}"))?;
@@ -451,7 +474,7 @@ fn run(c: &'static Control, kernel: &str) -> Result<()> {
         w.status
     );
     let break_ = format!("vmtrace_break={}", c.name);
-    let b = seen(c, &boot(kernel, c.name, &break_, steps(c))?)?;
+    let b = seen(c, &boot(kernel, &c.label(), &break_, steps(c))?)?;
     say!(
         "  {}: {} with the protection, {} without",
         c.counted,

@@ -135,6 +135,42 @@ fn read_only(pages: usize) -> std::io::Result<()> {
     denied(base, pages, &File::open("/dev/zero")?, true)
 }
 
+/// Ends a call of what may not be executed as if it had returned.
+extern "C" fn return_from_call(
+    _: libc::c_int,
+    _: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: The kernel gives a handler with SA_SIGINFO a context, which nobody else uses. A call has just
+    // stored its return address where the stack pointer points.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let stack = registers[libc::REG_RSP as usize];
+        registers[libc::REG_RIP as usize] = *(stack as *const i64);
+        registers[libc::REG_RSP as usize] = stack + 8;
+    }
+}
+
+/// Calls pages that may not be executed, of which most are not in the set.
+fn no_execute(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    // SAFETY: Zeros are a valid action; its fields are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_flags = libc::SA_SIGINFO;
+    action.sa_sigaction = return_from_call as usize;
+    // SAFETY: The handler changes nothing but where the program continues.
+    check(unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) })?;
+    for i in 0..pages {
+        // SAFETY: The processor executes nothing there. The handler returns.
+        let page: extern "C" fn() = unsafe { std::mem::transmute(base.add(i * PAGE)) };
+        page();
+    }
+    Ok(())
+}
+
 /// The kernel loads from pages whose protection key this thread may not use.
 fn keys(pages: usize) -> std::io::Result<()> {
     const PKEY_DISABLE_ACCESS: usize = 1;
@@ -271,6 +307,7 @@ fn main() -> std::io::Result<()> {
         "reprotect" => reprotect(10, 20)?,
         "populate" => populate(200)?,
         "read-only" => read_only(100)?,
+        "no-execute" => no_execute(100)?,
         "keys" => keys(100)?,
         "dontneed" => dontneed(30)?,
         "beside" => beside(&args[1..])?,

@@ -232,7 +232,7 @@ enum Cmd {
     },
     /// Compare simulations of traces with those of all references of the same runs
     Fidelity {
-        /// Words to look for in the programs' names [default: all names]
+        /// Words to look for in the names of programs and of sets [default: all names]
         words: Vec<String>,
         /// Small loads, and sets of 64 pages only
         #[arg(long)]

@@ -25,8 +25,8 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
 const COLUMNS: usize = 3;
-const COLORS: [&str; 6] = [
-    "#b91c1c", "#1d4ed8", "#b45309", "#0891b2", "#7c3aed", "#047857",
+const COLORS: [&str; 7] = [
+    "#b91c1c", "#be185d", "#1d4ed8", "#b45309", "#0891b2", "#7c3aed", "#047857",
 ];
 /// Errors from and to; less is drawn as the least, more as the most.
 const ERRORS: (f64, f64) = (1e-5, 1.0);

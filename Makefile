@@ -147,6 +147,11 @@ deb-kernel: setup ## build the Debian packages of the kernel in build/deb-kernel
 deb-test: deb-tools ## install, use and purge the packages in clean Debian 12 and 13 roots
 	@scripts/deb-test.sh
 
+metal: deb-tools tools ## install the packages in a Debian 13 on a disk, boot its kernel, trace as a user, remove all
+	@MODULES=small scripts/deb-kernel.sh
+	@scripts/disk.sh
+	@$(QT) metal
+
 reproducible: deb-tools ## build the packages once more, in another folder, and compare the bytes
 	@scripts/reproducible.sh
 
@@ -168,5 +173,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures gallery controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures gallery controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test metal reproducible dist
 .DEFAULT_GOAL := help

@@ -10,16 +10,8 @@ die() { say "failed: $*" >&2; exit 1; }
 trap 'say "failed in line $LINENO: $BASH_COMMAND" >&2' ERR
 upstream=$(sed 's/~.*//' version)
 
-# What the machine has: files, accounts, and who owns what.
-state() {
-	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /packages -o -path /var/cache \
-		-o -path /var/log -o -path /var/lib/apt -o -path /var/lib/dpkg \) -prune -o -printf '%p %M %u %g %l\n' |
-		grep -vE '^(/etc/(group|gshadow)-|/|/etc|/root) ' | sort
-	getent passwd | sort
-	getent group | sort
-	dpkg-query -W -f '${Package} ${db:Status-Status}\n' kvmtrace python3-kvmtrace 2>/dev/null || true
-}
-left() { { diff /tmp/before <(state) || true; } | sed -n "s/^[<>]/&/p"; }
+. ./state.sh
+ours=(kvmtrace python3-kvmtrace)
 
 # apt finds what the packages need. The second time, all that is there already, so that what remains
 # when they are gone is theirs.
@@ -29,7 +21,7 @@ apt-get purge -qq -y kvmtrace python3-kvmtrace >/dev/null
 apt-get install -qq -y --no-install-recommends man-db bash-completion zsh fish udev passwd >/tmp/install.log 2>&1 ||
 	{ cat /tmp/install.log; die "apt install of what the test needs"; }
 python3 -c 'import json, importlib.metadata' # its bytecode is there now
-state >/tmp/before
+state "${ours[@]}" >/tmp/before
 apt-get install -qq -y --no-install-recommends ./*.deb >/tmp/install.log 2>&1 || { cat /tmp/install.log; die "apt install"; }
 
 # Each tool runs, and has its manual pages and completions.
@@ -87,13 +79,13 @@ for tool in $tools; do ! command -v "$tool" >/dev/null || die "$tool remains aft
 apt-get purge -qq -y kvmtrace python3-kvmtrace >/tmp/purge.log 2>&1
 grep -q 'traces remain in /var/lib/kvmtrace' /tmp/purge.log || die "purging says nothing about traces"
 rm -r /var/lib/kvmtrace
-rest=$(left)
+rest=$(left /tmp/before "${ours[@]}")
 [ -z "$rest" ] || die "what remains:"$'\n'"$rest"
 
 # The comparison sees a file, a group, and a link of the service.
 touch /usr/share/man/man1/activator-left.1 && groupadd --system kvmtrace
 ln -s /dev/null /etc/systemd/system/kvmtrace-boot.service
 for what in activator-left.1 '^> kvmtrace:' kvmtrace-boot.service; do
-	left | grep -e "$what" >/dev/null || die "the comparison does not see $what"
+	left /tmp/before "${ours[@]}" | grep -e "$what" >/dev/null || die "the comparison does not see $what"
 done
 say "good: $(tr '\n' ' ' <<<"$tools")with python3-kvmtrace on $(sed -n 's/^PRETTY_NAME=//p' /etc/os-release)"

@@ -7,7 +7,7 @@ for suite in ${SUITES:-bookworm trixie}; do
 	dir=$BUILD/deb-test/$suite
 	make_root "$suite" "$dir" ca-certificates
 	mkdir "$dir/packages"
-	cp "$BUILD"/deb/*kvmtrace_*.deb "$TOP/packaging/test-installed.sh" "$dir/packages"
+	cp "$BUILD"/deb/*kvmtrace_*.deb "$TOP"/packaging/{test-installed,state}.sh "$dir/packages"
 	cp "$TOP/postproc/tests/fixtures/v1/fork-exec.vmt.zst" "$dir/packages/trace.vmt.zst"
 	dpkg-deb -f "$BUILD"/deb/kvmtrace_*.deb Version >"$dir/packages/version"
 	enter_root "$dir"

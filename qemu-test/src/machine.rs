@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,50 @@ pub fn kill_children() {
         let kill = format!("kill -9 {pid}");
         let _ = Command::new("sh").args(["-c", &kill]).status();
     }
+}
+
+/// Runs a QEMU that is no guest of ours until it ends. None if it does not in time; it is killed then.
+///
+/// # Errors
+///
+/// If QEMU can't be started.
+pub fn run_to_end(name: &str, qemu: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    let running = Running::new(name)?;
+    let mut child = qemu
+        .spawn()
+        .context("cannot start QEMU: run 'make setup'")?;
+    running.child(Some(child.id()));
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if begin.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    running.child(None);
+    Ok(status)
+}
+
+/// Checks that a console has no line that no healthy kernel prints.
+///
+/// # Errors
+///
+/// If it has one.
+pub fn healthy(console: &Path) -> Result<()> {
+    let text = fs::read(console)?;
+    let text = String::from_utf8_lossy(&text);
+    if let Some(line) = text.lines().find(|line| is_bad(line)) {
+        bail!(
+            "the kernel reported a problem: {line}\n(the console: {})",
+            console.display()
+        );
+    }
+    Ok(())
 }
 
 /// The programs that guests can have.

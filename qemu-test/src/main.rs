@@ -18,6 +18,7 @@ mod fixtures;
 mod gallery;
 mod loads;
 mod machine;
+mod metal;
 mod oracle;
 mod paths;
 mod postproc;
@@ -258,6 +259,9 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Install our packages in a Debian 13 on a disk, boot our kernel from it, trace there as a user, and remove
+    /// all of it again
+    Metal,
     /// Open a shell in the patched guest, with the tools on PATH; `exit` or Ctrl-A x ends the guest
     Shell {
         /// The directory of the host that is /shared in the guest [default: build/shared]
@@ -460,6 +464,7 @@ fn main() -> ExitCode {
             gallery::run(words, &into, kernel)
                 .map(|()| println!("the traces are in {}", paths::shown(&into)))
         }
+        Cmd::Metal => metal::run(),
         Cmd::Shell { shared, kernel } => shell::run(kernel, shared.as_deref()),
     };
     match result {

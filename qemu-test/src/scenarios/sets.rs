@@ -26,7 +26,8 @@ pub fn scenarios() -> Vec<Scenario> {
     });
     list.push(Scenario {
         name: "sets-apart".into(),
-        about: "the records of a process are the same alone and beside another one",
+        about: "two processes make fewer than three times the references of one if each has a set, and \
+                more than ten times as many as that in one set",
         run: Box::new(|kernel| apart(kernel, "sets-apart", "")),
     });
     list.push(Scenario {

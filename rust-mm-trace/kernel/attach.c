@@ -553,7 +553,7 @@ static void vmtrace_hooks_on(void)
 	static_branch_enable(&vmtrace_key);
 }
 
-/* What vmtrace_detach() leaves to the end of a trace with windows. */
+/* What vmtrace_detach() leaves to the end of a trace with windows. The context may sleep. */
 void vmtrace_unhook(void)
 {
 	guard(mutex)(&vmtrace_hook_mutex);
@@ -610,7 +610,10 @@ int vmtrace_attach_joined(void)
 	return ret;
 }
 
-/* The set is empty and no admission is possible: let go of all. */
+/*
+ * The set is empty and no admission is possible: let go of all. No lock of the hooks is held, and
+ * the context may sleep.
+ */
 void vmtrace_detach(bool last)
 {
 	u32 tries = 0;

@@ -44,7 +44,7 @@ static const char * const vmtrace_found_names[] = {
 	[VMTRACE_FOUND_ASTRAY] = "astray",
 };
 
-/* Note what was found. */
+/* Note what was found. @a is valid, and its list has room for @a->room findings. */
 void vmtrace_report(struct vmtrace_audit *a, u32 what, u32 mm,
 		    unsigned long addr, u64 pte)
 {
@@ -162,7 +162,10 @@ static void vmtrace_audit_process(struct task_struct *leader,
 	mmap_read_unlock(mm);
 }
 
-/* From the page tables to the set: all traced address spaces. */
+/*
+ * From the page tables to the set: all traced address spaces. @a is valid, no lock of the hooks is
+ * held, and the context may sleep.
+ */
 void vmtrace_audit_spaces(struct vmtrace_audit *a)
 {
 	vmtrace_visit_mms(0, vmtrace_audit_process, a);

@@ -30,7 +30,7 @@ void vmtrace_look_switch(bool on)
 		static_branch_disable(&vmtrace_look_key.key);
 }
 
-/* For Rust. */
+/* For Rust. Both end with a zero byte, and nobody changes them meanwhile. */
 bool vmtrace_glob(const char *pattern, const char *name)
 {
 	return glob_match(pattern, name);

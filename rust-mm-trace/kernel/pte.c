@@ -131,13 +131,16 @@ bool vmtrace_mm_refs(const struct mm_struct *mm)
 	       (s32)READ_ONCE(vmtrace_first_id);
 }
 
-/* The handle of an entry, for Rust. */
+/* The handle of an entry, for Rust. Its page table is there. */
 unsigned long vmtrace_entry_of(const pte_t *ptep)
 {
 	return vmtrace_entry(ptep);
 }
 
-/* The size of what an entry with the PSE bit maps, by log2, for Rust; or 0. */
+/*
+ * The size of what an entry with the PSE bit maps, by log2, for Rust; or 0. What it maps is not
+ * freed meanwhile.
+ */
 unsigned int vmtrace_pse_shift(u64 pte)
 {
 	return vmtrace_huge_shift(__pte(pte));
@@ -306,7 +309,10 @@ void vmtrace_flush(struct mm_struct *mm, const unsigned long *pages,
 		flush_tlb_mm_pages(mm, pages, nr);
 }
 
-/* Flush a page whose entry was cleared, and whose stay has ended. */
+/*
+ * Flush a page whose entry was cleared, and whose stay has ended. @mm is valid, and the context is
+ * that of a primitive of page tables: the lock of the entry is held.
+ */
 void vmtrace_flush_page(struct mm_struct *mm, unsigned long addr,
 			unsigned int shift)
 {
@@ -410,7 +416,10 @@ bool vmtrace_killed(void)
 	return fatal_signal_pending(current);
 }
 
-/* A frame that has a struct page was written to. */
+/*
+ * A frame that has a struct page was written to. An entry that maps it is locked, so the page is not
+ * freed meanwhile.
+ */
 void vmtrace_dirty_frame(u64 pfn)
 {
 	struct folio *folio = page_folio(pfn_to_page(pfn));

@@ -337,7 +337,10 @@ int vmtrace_set_scope(u32 scope, pid_t pid, int fd, const char *names)
 	return vmtrace_set_roots(scope, fd, names);
 }
 
-/* What to call the scope in the header: the path of the group, or the pattern. */
+/*
+ * What to call the scope in the header: the path of the group, or the pattern. @name has room for
+ * @size bytes, at least one.
+ */
 void vmtrace_name_scope(char *name, size_t size)
 {
 	const struct vmtrace_roots *roots;

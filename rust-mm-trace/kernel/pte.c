@@ -445,6 +445,9 @@ static __always_inline void vmtrace_touch_by(struct vmtrace_touch *t)
 static void vmtrace_readmit(struct vmtrace_touch *t, struct vm_area_struct *vma)
 {
 	t->lock_seq = NULL;
+	/* The fault maps such a page, and the processor then denies the fetch. */
+	if (!(vma->vm_flags & VM_EXEC))
+		t->flags &= ~FAULT_FLAG_INSTRUCTION;
 	preempt_disable();
 	vmtrace_touch_by(t);
 	if (static_branch_unlikely(&vmtrace_look_key.key))
@@ -672,6 +675,31 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 	if (answer == VMTRACE_RESERVE_WORDLESS)
 		return vmtrace_touch_again(mm, address, flags);
 	return answer == VMTRACE_RESERVE_FULL;
+}
+
+/**
+ * vmtrace_denies_fetch - whether a page denies a fetch for which it was not present
+ * @mm: the address space, which is that of this task
+ * @address: of user memory, or of the vsyscall page, whose PTE is never disabled
+ *
+ * The processor looks at the right to execute only of a page that is present. So it
+ * reports nothing but that a page which the tracer has disabled is not present. The usual
+ * path does not ask whether a VMA may be executed, and would admit the page for an
+ * access that never happens. Without tracing, such a page stays untouched. Huge pages
+ * are not looked at: the usual path records a read.
+ */
+bool vmtrace_denies_fetch(struct mm_struct *mm, unsigned long address)
+{
+	struct vmtrace_touch t = { .a.mm = mm, .a.address = address };
+	unsigned long flags;
+	bool denies;
+
+	/* Disabled interrupts keep the page table, see vmtrace_touch_words(). */
+	local_irq_save(flags);
+	denies = vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
+		 !pte_exec(t.pte);
+	local_irq_restore(flags);
+	return denies;
 }
 
 /**

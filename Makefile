@@ -158,7 +158,7 @@ reproducible: deb-tools ## build the packages once more, in another folder, and 
 dist: deb-tools ## the source, the packages and their bills of materials, with checksums, in build/dist
 	@scripts/dist.sh
 
-book: setup ## make a book of the documents in build/book, for a browser
+book: tools ## make a book of the documents and the commands' help in build/book, for a browser
 	@scripts/book.sh
 
 series: ## write the complete mailable patch series to build/series/

@@ -199,7 +199,8 @@ fn readable(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name))
 }
 
-fn steps(cpus: usize, rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
+/// Those whose name, tracer and program, contains one of the words; all if there are none.
+fn steps(cpus: usize, words: &[String], rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
     let mut list = vec![];
     for (tracer, way) in TRACERS {
         for (program, shape) in PROGRAMS.into_iter().filter(|p| way.traces(p.0, cpus)) {
@@ -215,7 +216,9 @@ fn steps(cpus: usize, rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
             };
             let argv: Vec<_> = line.split(' ').collect();
             let name = format!("{tracer}, {program}");
-            list.push((tracer, program, step(&name, &argv)));
+            if words.is_empty() || words.iter().any(|w| name.contains(w.as_str())) {
+                list.push((tracer, program, step(&name, &argv)));
+            }
         }
     }
     list
@@ -227,7 +230,7 @@ struct Said {
     ticks: u64,
 }
 
-fn boot(cpus: usize, rounds: u64, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
+fn boot(cpus: usize, steps: Vec<Step>, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
     let name = format!("count-{cpus}-{kernel}");
     let plugin = paths::plugin();
     ensure!(
@@ -243,10 +246,7 @@ fn boot(cpus: usize, rounds: u64, kernel: &str) -> Result<(Outcome, Vec<Report>)
         image: false,
         cmdline: String::new(),
         files: vec![],
-        steps: steps(cpus, rounds)
-            .into_iter()
-            .map(|(.., step)| step)
-            .collect(),
+        steps,
         deadline_s: 1200,
     }
     .run_with(&[
@@ -267,17 +267,22 @@ fn boot(cpus: usize, rounds: u64, kernel: &str) -> Result<(Outcome, Vec<Report>)
     Ok((out, reports))
 }
 
-/// Counts in guests of so many CPUs, while each worker reads its pages so many times.
+/// Counts in guests of so many CPUs, while each worker reads its pages so many times. Of tracers and programs,
+/// those are run whose names contain one of the words.
 ///
 /// # Errors
 ///
-/// If a guest or a program fails, or a tracer has missed a reference.
-pub fn count(cpus: &[usize], rounds: u64, kernel: &str) -> Result<Vec<Row>> {
+/// If no name contains one of the words, a guest or a program fails, or a tracer has missed a reference.
+pub fn count(cpus: &[usize], words: &[String], rounds: u64, kernel: &str) -> Result<Vec<Row>> {
     let mut rows = vec![];
     for &cpus in cpus {
+        let steps = steps(cpus, words, rounds);
+        if steps.is_empty() {
+            continue;
+        }
         eprintln!("{cpus} CPUs …");
-        let (out, reports) = boot(cpus, rounds, kernel)?;
-        let steps = steps(cpus, rounds);
+        let list = steps.iter().map(|(.., step)| step.clone()).collect();
+        let (out, reports) = boot(cpus, list, kernel)?;
         ensure!(
             reports.len() == steps.len(),
             "{} of {} programs reached their marks",
@@ -296,6 +301,10 @@ pub fn count(cpus: &[usize], rounds: u64, kernel: &str) -> Result<Vec<Row>> {
             )?);
         }
     }
+    ensure!(
+        !rows.is_empty(),
+        "no name of a tracer and a program contains one of the words"
+    );
     Ok(rows)
 }
 
@@ -421,6 +430,7 @@ pub fn draw(rows: &[Row]) -> String {
 /// As [`count`]; if the plot can't be written, or `cpus` are without the 2 that it shows.
 pub fn run(
     cpus: &[usize],
+    words: &[String],
     json: bool,
     functions: Option<usize>,
     plot: Option<&Path>,
@@ -430,7 +440,11 @@ pub fn run(
         plot.is_none() || cpus.contains(&2),
         "--plot shows what 2 CPUs do, and --cpus has no 2"
     );
-    let rows = count(cpus, ROUNDS, kernel)?;
+    ensure!(
+        plot.is_none() || words.is_empty(),
+        "--plot shows all tracers: leave out the words"
+    );
+    let rows = count(cpus, words, ROUNDS, kernel)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     } else {

@@ -212,9 +212,12 @@ enum Cmd {
     #[command(after_help = "Examples:
   qemu-test count
   qemu-test count --cpus 2 --json
+  qemu-test count 'K=13, two threads' --cpus 8,64
   qemu-test count --cpus 1 --functions
   qemu-test count --plot build/scaling.svg")]
     Count {
+        /// Words to look for in the names of tracers and programs, such as 'mprotect, two threads' [default: all names]
+        words: Vec<String>,
         /// CPUs of the guests
         #[arg(long, value_delimiter = ',', default_values_t = counting::CPUS)]
         cpus: Vec<usize>,
@@ -440,12 +443,13 @@ fn main() -> ExitCode {
         } => bench::whole_programs(sizes, *batch, kernel),
         Cmd::Bench { quick, kernel, .. } => bench::run(!quick, kernel),
         Cmd::Count {
+            words,
             cpus,
             json,
             functions,
             plot,
             kernel,
-        } => counting::run(cpus, *json, *functions, plot.as_deref(), kernel),
+        } => counting::run(cpus, words, *json, *functions, plot.as_deref(), kernel),
         Cmd::Fidelity {
             words,
             quick,

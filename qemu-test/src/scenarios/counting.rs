@@ -29,7 +29,7 @@ const ROUNDS: u64 = counting::ROUNDS / 4;
 const MOST: f64 = 1200.0;
 
 fn run(kernel: &str) -> Result<()> {
-    let rows = counting::count(&[1, 2], ROUNDS, kernel)?;
+    let rows = counting::count(&[1, 2], &[], ROUNDS, kernel)?;
     for row in rows.iter().filter(|r| r.cpus == 1) {
         // The time stamp counter counts instructions, too, of all processes of the one CPU.
         let counted = row.instructions * row.references as f64;

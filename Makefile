@@ -136,7 +136,7 @@ man: tools ## write the tools' manual pages to build/man/
 	@for tool in build/bin/*; do $$tool man -o build/man || exit; done
 	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/kvmtrace.1"
 
-deb: deb-tools deb-kernel ## Debian packages of the tools, the Python package and the kernel; MODULES=small for fewer modules
+deb: deb-tools deb-kernel ## Debian packages of the tools, the Python package and the kernel; MODULES=small or virtual for fewer modules
 
 deb-tools: setup ## build the Debian packages kvmtrace and python3-kvmtrace in build/deb
 	@scripts/deb.sh
@@ -148,7 +148,7 @@ deb-test: deb-tools ## install, use and purge the packages in clean Debian 12 an
 	@scripts/deb-test.sh
 
 metal: deb-tools tools ## install the packages in a Debian 13 on a disk, boot its kernel, trace as a user, remove all
-	@MODULES=small scripts/deb-kernel.sh
+	@MODULES=$(or $(MODULES),virtual) scripts/deb-kernel.sh
 	@scripts/disk.sh
 	@$(QT) metal
 

@@ -6,16 +6,17 @@
 #   scripts/deb-kernel.sh            configure and build; this takes long and some 30 GB
 #   scripts/deb-kernel.sh --config   only configure, and prove that each wanted option has survived
 #
-# MODULES=small leaves out the modules that are not in configs/modules-small.
+# MODULES=small leaves out the modules that are not in configs/modules-small, and MODULES=virtual those that are not in
+# configs/modules-virtual.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH
 case ${MODULES:-all} in
-all | small) modules=${MODULES:-all} ;;
-*) die "MODULES is $MODULES: it must be all or small" ;;
+all | small | virtual) modules=${MODULES:-all} ;;
+*) die "MODULES is $MODULES: it must be all, small or virtual" ;;
 esac
 case ${1:-} in
 '' | --config) ;;
-*) die "usage: [MODULES=small] scripts/deb-kernel.sh [--config]" ;;
+*) die "usage: [MODULES=small|virtual] scripts/deb-kernel.sh [--config]" ;;
 esac
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
 "$TOP/scripts/tree.sh"
@@ -43,9 +44,10 @@ fi
 
 wanted=$out/wanted
 cat "$TOP/configs/package.config" >"$wanted"
-kept=$BUILD/deb-kernel/kept
-sed 's/#.*//' "$TOP/configs/modules-small" | tr -s ' \t' '\n' | sed -n 's/..*/CONFIG_&/p' | sort >"$kept"
-if [ "$modules" = small ]; then
+kept=$out/kept
+: >"$kept"
+if [ "$modules" != all ]; then
+	sed 's/#.*//' "$TOP/configs/modules-$modules" | tr -s ' \t' '\n' | sed -n 's/..*/CONFIG_&/p' | sort >"$kept"
 	cat "$TOP/configs/package-small.config" >>"$wanted"
 	# A module that is left out here comes back if a module that stays selects it.
 	sed -nE 's/^(CONFIG_[A-Za-z0-9_]+)=m$/\1/p' "$debian" | grep -vxF -f "$kept" | sed 's/.*/# & is not set/' >"$out/left-out"
@@ -56,8 +58,8 @@ cat "$debian" "$out/left-out" "$wanted" >"$out/.config"
 # Repeated lines are meant: the last one counts.
 "${mk[@]}" olddefconfig >"$BUILD/log/deb-kernel-config.log" 2>&1 || { tail "$BUILD/log/deb-kernel-config.log" >&2; die "make olddefconfig failed"; }
 missing=$(not_survived "$wanted" "$out/.config")
-[ "$modules" = all ] || missing+=$(while read -r option; do
-	grep -qE "^$option=[my]$" "$out/.config" || printf '\n%s, of configs/modules-small' "$option"
+missing+=$(while read -r option; do
+	grep -qE "^$option=[my]$" "$out/.config" || printf '\n%s, of configs/modules-%s' "$option" "$modules"
 done <"$kept")
 [ -z "$missing" ] || die "these wanted options did not survive olddefconfig:"$'\n'"$missing"
 # What Debian's kernel has and this one lacks, or has otherwise. The versions of compilers do not count.

@@ -486,7 +486,7 @@ def one_trace(commands, spark, work):
     """The curve of a trace that all executors compute, in several ways, is that of one pass."""
     pieces = work / "pieces"
     shutil.rmtree(pieces, ignore_errors=True)
-    commands.run("split", FIXTURES[0].with_name("two-cpus.vmt.zst"), "--by", "size=0.1", "-o", pieces)
+    commands.run("split", FIXTURES[0].with_name("two-cpus.vmt.zst"), "--by", "size=100KiB", "-o", pieces)
     large = commands.make(work / "large.vmt", 77_777)
     with warnings.catch_warnings():
         # Each of these curves warns that the trace was not checked.

@@ -192,8 +192,7 @@ pub struct ManArgs {
 #[group(skip)]
 #[command(group = ArgGroup::new("windows_of").args(["trace", "pausable", "paused"]).multiple(true))]
 pub struct TraceArgs {
-    /// Size of the set: pages that can be referenced without a record; 4k is 4096 pages, and 2MiB
-    /// is 512
+    /// Size of the set: pages that can be referenced without a record; 4096 pages are 16MiB
     ///
     /// N is the size of the EVMS, the set of pages that traced processes can
     /// reference without a fault. A reference to any other page faults and is
@@ -203,7 +202,10 @@ pub struct TraceArgs {
     /// with --pack. References to the N pages of the set are not in the trace, so simulate
     /// memories of 4 N pages and more.
     ///
-    /// N=512 (2 MiB, the default) suits simulated memories of 8 MiB and more. N=4k
+    /// N is a number of pages (512) or a size in bytes (2MiB; 2M is the same), which is rounded
+    /// down to pages.
+    ///
+    /// N=512 (2 MiB, the default) suits simulated memories of 8 MiB and more. N=4096
     /// (16 MiB) suits those of 64 MiB and more, at a lower cost. N=64 is for small
     /// memories and short runs. The slowdown depends on the program; docs/cost.md has
     /// measured examples. The minimum is 32 pages, or 16 on a
@@ -213,7 +215,7 @@ pub struct TraceArgs {
         short = 'n',
         value_name = "N",
         default_value = "512",
-        default_value_if("interval", ArgPredicate::IsPresent, "64k"),
+        default_value_if("interval", ArgPredicate::IsPresent, "65536"),
         value_parser = parse_pages,
         allow_negative_numbers = true
     )]
@@ -266,7 +268,7 @@ pub struct TraceArgs {
     ///
     /// Each page that is used in an interval has a record in it, and usually one only. So the
     /// trace shows which pages were used in which interval, at a cost that does not depend on
-    /// how often they were used. N is 64k then, unless -n is given. If programs use more than N
+    /// how often they were used. N is 65536 then, unless -n is given. If programs use more than N
     /// pages in an interval, pages leave the set before its end, and have more records. From
     /// 1 ms to 1 h.
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
@@ -505,8 +507,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffers: Option<u32>,
 
-    /// Size of a sub-buffer in bytes: a power of two from 4k to 1M [default: the
-    /// kernel's]
+    /// Size of a sub-buffer in bytes: a power of two from 4KiB to 1MiB [default:
+    /// the kernel's]
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
 
@@ -554,8 +556,8 @@ const MEMORY: u32 = 8;
 pub struct PiecesArgs {
     /// Write the trace in pieces, and begin the next one at WHEN
     ///
-    /// WHEN is the size of a piece (300k, 100M, 2G), its duration (30s, 10min, 1h), or both
-    /// with a comma between them: whichever comes first. The smallest size is 64k, the shortest
+    /// WHEN is the size of a piece (300KiB, 100MiB, 2GiB), its duration (30s, 10min, 1h), or both
+    /// with a comma between them: whichever comes first. The smallest size is 64KiB, the shortest
     /// duration 100ms. OUTPUT (-o, required) is a new or empty directory, and its
     /// files are 00000.vmtrace, 00001.vmtrace and so on. Each is a trace by itself, and the
     /// directory is the whole trace for `postproc`. Complete pieces can be read and copied while
@@ -713,14 +715,14 @@ impl TraceArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  activator resize 4k       fewer records from now on
+  activator resize 4096     fewer records from now on
   activator resize 64       more records from now on
-  activator resize 16MiB    4096 pages, as 4k
+  activator resize 16MiB    4096 pages
 
 The trace goes on, and an event in the trace records the change. N can grow up to the
 value of --max with which the trace was started.")]
 pub struct ResizeArgs {
-    /// Number of pages that can be referenced without a record; 4k is 4096 pages, and 2MiB is 512
+    /// Number of pages that can be referenced without a record; 4096 pages are 16MiB
     #[arg(value_name = "N", value_parser = parse_pages)]
     pub n: Pages,
     /// Print all fields of the kernel's status as JSON
@@ -769,7 +771,8 @@ impl FilterArgs {
 #[command(after_help = "\
 Examples:
   activator on --pid 1234                     into ./trace.vmt with N=512
-  activator on -n 4k --all -o /data/all.vmt   the whole system, at low cost
+  activator on -n 4096 --all -o /data/all.vmt
+                                              the whole system, at low cost
   activator on --cgroup /system.slice/nginx.service
                                               a service, with what it starts
   activator on --comm 'python3*'              all processes of these names
@@ -915,7 +918,7 @@ pub struct StatusArgs {
 #[command(after_help = "\
 Examples:
   activator top                           all processes, until Ctrl-C
-  activator top -p 1234 -N 4k             a process and its children; colder pages
+  activator top -p 1234 -N 16MiB          a process and its children; colder pages
   activator top --once -- ls -lR /usr     a command and its children, as a whole
   activator top -d 5 -n 12 --json -- make -j8
                                           a line of JSON each 5 s for a minute
@@ -1015,7 +1018,7 @@ pub struct TopArgs {
 
     /// Size of the set: the number of pages that can be referenced without a count [default: 512]
     ///
-    /// As -n of `activator run`. 4k is 4096 pages, and 2MiB is 512.
+    /// As -n of `activator run`. 4096 pages are 16MiB.
     #[arg(short = 'N', value_name = "N", value_parser = parse_pages, allow_negative_numbers = true)]
     pub n: Option<Pages>,
 
@@ -1300,8 +1303,8 @@ mod tests {
     #[test]
     fn command_keeps_its_options() {
         for line in [
-            &["activator", "run", "-n", "4k", "--", "ls", "-l", "--json"][..],
-            &["activator", "run", "-n", "4k", "ls", "-l", "--json"],
+            &["activator", "run", "-n", "4096", "--", "ls", "-l", "--json"][..],
+            &["activator", "run", "-n", "4096", "ls", "-l", "--json"],
         ] {
             let args = run_args(line);
             assert_eq!(args.command, ["ls", "-l", "--json"]);

@@ -257,7 +257,7 @@ mod tests {
         }
         for options in [
             "-n 64",
-            "--memory 4k",
+            "--memory 4096",
             "--slowdown 1.1",
             "--interval 1s",
             "--first 16",
@@ -272,7 +272,7 @@ mod tests {
             "--trace 1s",
             "--pausable",
             "--paused",
-            "--max 1k",
+            "--max 1024",
         ] {
             let line = format!("--sample 5ms {options}");
             let error = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap_err();

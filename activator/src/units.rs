@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rust_mm_trace::amount::{Of, Size, time};
 use rust_mm_trace::uapi::{
     VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_INTERVAL_MAX,
     VMTRACE_INTERVAL_MIN, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN, VMTRACE_SAMPLE_MIN,
@@ -22,71 +23,37 @@ impl Pages {
 /// Smallest and largest sub-buffer, bytes.
 const BUFFER_SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 20;
 
-/// Reads digits and a binary suffix: `512`, `4k`, `1M`.
-fn with_suffix(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    // u64::from_str() would let a sign through.
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err("write a number, optionally with k (1024) or M (1024k) after it".into());
-    }
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(unit))
-        .ok_or_else(|| "the number is too large".into())
-}
-
-/// Units of bytes with their powers of two. `k` and `M` alone are factors.
-const BYTES: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-
-/// Reads a number of bytes: `2MiB`; `None` if there is no such unit.
-fn with_bytes(text: &str) -> Option<Result<u64, String>> {
-    let (number, power) = BYTES
-        .iter()
-        .find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)))?;
-    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-    let is_number = |t: &str| (1..=9).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
-    if !is_number(whole) || !is_number(part) {
-        return Some(Err(
-            "write a number before the unit of bytes: 2MiB, 1.5GiB".into()
-        ));
-    }
-    let digits = part.len() as u32;
-    let value = format!("{whole}{part}").parse::<u128>().ok();
-    let bytes = value.map(|value| (value << power) / 10_u128.pow(digits));
-    Some(
-        bytes
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .ok_or_else(|| "the number is too large".into()),
-    )
-}
-
 /// Size of a page, bytes. The kernel side is for x86-64.
 const PAGE_SIZE: u64 = 4096;
 
-/// Reads N: pages (`512`, `4k`, `1M`) or bytes (`2MiB`), which are rounded down to pages. The lower
-/// bound depends on the machine and is checked later.
+/// The fewest pages that any machine accepts as N or as a first segment.
+const FEWEST: u64 = 16;
+
+/// Why N is no share.
+const NO_FOOTPRINT: &str = "a share would be of the footprint, which is known after the trace only";
+
+/// Reads N: pages (`512`) or bytes (`2MiB`), which are rounded down to pages. The lower bound depends on the
+/// machine and is checked later.
 pub fn parse_pages(text: &str) -> Result<Pages, String> {
-    let is_share = |t: &str| t.parse::<f64>().is_ok() && t.contains('.');
-    if is_share(text)
-        || text
-            .strip_suffix('%')
-            .is_some_and(|t| t.parse::<f64>().is_ok())
-    {
-        return Err(
-            "a share would be of the footprint, which is known after the trace only: write pages \
-             (512, 4k) or bytes (2MiB)"
-                .into(),
-        );
-    }
-    let n = match with_bytes(text) {
-        Some(Ok(bytes)) if bytes < PAGE_SIZE => return Err(format!("{text} is less than a page")),
-        Some(bytes) => bytes? / PAGE_SIZE,
-        None => with_suffix(text)?,
+    let n = match Size::read(text, Of::Pages(NO_FOOTPRINT))? {
+        // Few users mean so little. Letters without `iB` could be taken for factors of pages.
+        Size::Bytes(bytes) if bytes < FEWEST * PAGE_SIZE => {
+            let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let unit = &text[digits.len()..];
+            let factor = match unit {
+                "k" | "K" => digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1024)),
+                _ => None,
+            };
+            let hint = factor.map_or_else(String::new, |pages| {
+                format!(". For {pages} pages, write {pages}")
+            });
+            return Err(format!(
+                "{text} is a size in bytes, and less than {FEWEST} pages of 4KiB{hint}"
+            ));
+        }
+        Size::Bytes(bytes) => bytes / PAGE_SIZE,
+        Size::Number(pages) => pages,
+        Size::Share(_) => return Err(NO_FOOTPRINT.into()),
     };
     match u32::try_from(n) {
         Ok(n) if n <= Pages::MAX.0 => Ok(Pages(n)),
@@ -98,42 +65,23 @@ pub fn parse_pages(text: &str) -> Result<Pages, String> {
     }
 }
 
-/// Reads the size of a sub-buffer: `65536`, `64k`, `1M`.
+/// Reads the size of a sub-buffer: `65536`, `64KiB`, `1M`.
 pub fn parse_buffer_size(text: &str) -> Result<u32, String> {
-    let n = with_suffix(text)?;
+    let n = Size::read_bytes(text)?;
     if !n.is_power_of_two() || !BUFFER_SIZES.contains(&n) {
-        return Err("give a power of two from 4k to 1M".into());
+        return Err("give a power of two from 4KiB to 1MiB".into());
     }
     u32::try_from(n).map_err(|e| e.to_string())
 }
 
-/// Nanoseconds in a unit of time, shortest first.
-const TIMES: [(&str, f64); 5] = [
-    ("ns", 1.0),
-    ("us", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("min", 60e9),
-];
-
 /// The longest time that the kernel takes, ns.
-const LONGEST: f64 = (i64::MAX / 2) as f64;
+const LONGEST: u64 = (i64::MAX / 2) as u64;
 
 /// Reads a time with its unit, in ns: `200ms`, `1.5s`, `2min`.
 pub fn parse_time(text: &str) -> Result<u64, String> {
-    let at = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let ns = TIMES
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .and_then(|(_, scale)| Some(number.parse::<f64>().ok()? * scale))
-        .filter(|ns| (0.0..LONGEST).contains(ns));
-    match ns {
-        Some(ns) if ns == 0.0 || ns >= 1.0 => Ok(ns as u64),
-        _ => Err("give a time with its unit: 500us, 200ms, 1.5s or 2min".into()),
-    }
+    time(text)
+        .filter(|ns| *ns < LONGEST)
+        .ok_or_else(|| "give a time with its unit: 500us, 200ms, 1.5s or 2min".into())
 }
 
 /// Reads the stall limit, in ms: a time from 1 s to 1 h.
@@ -196,17 +144,11 @@ const LEAST_PIECE: u64 = 64 << 10;
 /// The shortest piece.
 const SHORTEST_PIECE: Duration = Duration::from_millis(100);
 
-/// Reads a size: `65536`, `300k`, `100M`, `2G`.
+/// Reads a size in bytes: `65536`, `300KiB`, `100M`, `2G`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let size = match text.strip_suffix(['g', 'G']) {
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
-            with_suffix(digits).and_then(|n| n.checked_mul(1 << 30).ok_or(String::new()))
-        }
-        _ => with_suffix(text),
-    };
-    match size {
-        Ok(0) | Err(_) => Err("give a size: 300k, 100M or 2G".into()),
-        size => size,
+    match Size::read_bytes(text)? {
+        0 => Err("give a size that is not 0: 300KiB, 100MiB or 2GiB".into()),
+        size => Ok(size),
     }
 }
 
@@ -219,33 +161,18 @@ pub struct When {
     pub time: Option<Duration>,
 }
 
-/// Reads a size, a time with its unit, or both with a comma between them: `100M`, `10min`,
+/// Reads a size, a time with its unit, or both with a comma between them: `100MiB`, `10min`,
 /// `1G,1h`.
 pub fn parse_when(text: &str) -> Result<When, String> {
     let mut when = When::default();
     for part in text.split(',') {
         let wrong = |why: &str| Err(format!("{part:?}: {why}"));
         let number = part.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let is_time = match &part.as_bytes()[number.len()..] {
-            b"m" => return wrong("write M for mebibytes, or min for minutes"),
-            b"" | [b'k' | b'K' | b'M' | b'g' | b'G'] => false,
-            _ => true,
-        };
-        let time = match part.strip_suffix('h') {
-            // Pieces may be longer than windows.
-            Some(hours) => parse_time(&format!("{hours}min")).map(|ns| ns.saturating_mul(60)),
-            None => parse_time(part),
-        };
-        match (parse_size(part), time) {
-            (Ok(bytes), _) if !is_time => {
-                if bytes < LEAST_PIECE {
-                    return wrong("a piece must have 64k or more");
-                }
-                if when.bytes.replace(bytes).is_some() {
-                    return wrong("a second size");
-                }
-            }
-            (_, Ok(ns)) if is_time => {
+        if &part[number.len()..] == "m" {
+            return wrong("write MiB for mebibytes, or min for minutes");
+        }
+        match (time(part), Size::read_bytes(part)) {
+            (Some(ns), _) => {
                 let time = Duration::from_nanos(ns);
                 if time < SHORTEST_PIECE {
                     return wrong("a piece must be 100ms or longer");
@@ -254,7 +181,21 @@ pub fn parse_when(text: &str) -> Result<When, String> {
                     return wrong("a second time");
                 }
             }
-            _ => return wrong("give a size (300k, 100M, 2G), a time (30s, 10min, 1h), or both"),
+            (None, Ok(bytes)) => {
+                if bytes < LEAST_PIECE {
+                    return wrong("a piece must have 64KiB or more");
+                }
+                if when.bytes.replace(bytes).is_some() {
+                    return wrong("a second size");
+                }
+            }
+            (None, Err(why)) => {
+                let meant = why.split_once("; ").map(|(_, meant)| format!("; {meant}"));
+                return wrong(&format!(
+                    "give a size (300KiB, 100MiB, 2GiB), a time (30s, 10min, 1h), or both{}",
+                    meant.unwrap_or_default()
+                ));
+            }
         }
     }
     Ok(when)
@@ -413,8 +354,10 @@ mod tests {
         assert_eq!(parse_time("1.5s"), Ok(1_500_000_000));
         assert_eq!(parse_time("0s"), Ok(0));
         assert_eq!(parse_time("2min"), Ok(120_000_000_000));
+        assert_eq!(parse_time("1h"), Ok(3_600_000_000_000));
+        assert_eq!(parse_interval("1h"), Ok(3_600_000_000_000));
         for bad in [
-            "", "5", "s", "-1s", "1h", "0.1ns", "1e300s", "nans", "infs", "1 s",
+            "", "5", "s", "-1s", "0.1ns", "1e300s", "nans", "infs", "1 s", "9999999h",
         ] {
             assert!(parse_time(bad).is_err(), "{bad}");
         }
@@ -430,7 +373,9 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!(parse_size("300k"), Ok(300 << 10));
+        assert_eq!(parse_size("300KiB"), Ok(300 << 10));
         assert_eq!(parse_size("100M"), Ok(100 << 20));
+        assert_eq!(parse_size("1.5GiB"), Ok(3 << 29));
         assert_eq!(parse_size("2G"), Ok(2 << 30));
         assert_eq!(parse_size("1"), Ok(1));
         for bad in [
@@ -439,10 +384,11 @@ mod tests {
             "0G",
             "G",
             "-1G",
-            "1.5G",
             "17179869184G",
             "1s",
             "1GB",
+            "0.1",
+            "10%",
         ] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
@@ -455,6 +401,7 @@ mod tests {
             Ok(When { bytes, time })
         };
         assert_eq!(parse_when("100M"), when(Some(100 << 20), None));
+        assert_eq!(parse_when("100MiB"), when(Some(100 << 20), None));
         assert_eq!(parse_when("65536"), when(Some(65536), None));
         assert_eq!(parse_when("100ms"), when(None, Some(100)));
         assert_eq!(parse_when("10min"), when(None, Some(600_000)));
@@ -464,18 +411,23 @@ mod tests {
         for (bad, why) in [
             ("", "give a size"),
             ("many", "\"many\": give a size"),
-            ("10m", "\"10m\": write M for mebibytes, or min for minutes"),
+            (
+                "10m",
+                "\"10m\": write MiB for mebibytes, or min for minutes",
+            ),
             ("1G,", "\"\": give"),
-            ("1G,2m", "\"2m\": write M"),
+            ("1G,2m", "\"2m\": write MiB"),
             ("1G,2G", "\"2G\": a second size"),
             ("1s,2s", "\"2s\": a second time"),
-            ("4k", "64k or more"),
-            ("0", "give a size"),
+            ("4k", "64KiB or more"),
+            ("0", "64KiB or more"),
             ("99ms", "100ms or longer"),
             ("0s", "100ms or longer"),
             ("-1s", "give a size"),
             ("h", "give a size"),
             ("1GB", "give a size"),
+            ("1GB", "write GiB"),
+            ("1 GiB", "did you mean 1GiB?"),
         ] {
             let told = parse_when(bad).expect_err(bad);
             assert!(told.contains(why), "{bad}: {told}");
@@ -505,19 +457,26 @@ mod tests {
     #[test]
     fn pages_as_bytes() {
         assert_eq!(parse_pages("2MiB"), Ok(Pages(512)));
+        assert_eq!(parse_pages("2M"), Ok(Pages(512)));
+        assert_eq!(parse_pages("2m"), Ok(Pages(512)));
+        assert_eq!(parse_pages("256k"), Ok(Pages(64)));
         assert_eq!(parse_pages("1.5GiB"), Ok(Pages(3 << 17)));
-        assert_eq!(parse_pages("9KiB"), Ok(Pages(2)));
-        assert_eq!(parse_pages("16GiB"), Ok(Pages::MAX));
+        assert_eq!(parse_pages("137KiB"), Ok(Pages(34)));
+        assert_eq!(parse_pages("16G"), Ok(Pages::MAX));
         for (bad, why) in [
             ("0.1", "a share would be of the footprint"),
             ("10%", "a share would be of the footprint"),
-            ("MiB", "write a number"),
-            ("1.MiB", "write a number"),
-            ("-1MiB", "write a number"),
-            ("2KiB", "less than a page"),
+            ("MiB", "expected a number"),
+            ("1.MiB", "expected a number"),
+            ("-1MiB", "expected a number"),
+            ("2KiB", "less than 16 pages"),
+            (
+                "4k",
+                "less than 16 pages of 4KiB. For 4096 pages, write 4096",
+            ),
             ("17GiB", "too large"),
-            ("999999999TiB", "too large"),
-            ("2MB", "write a number"),
+            ("999999999TiB", "expected a number"),
+            ("2MB", "write MiB"),
         ] {
             let error = parse_pages(bad).expect_err(bad);
             assert!(error.contains(why), "{bad}: {error}");
@@ -525,26 +484,27 @@ mod tests {
     }
 
     #[test]
-    fn pages_with_suffixes() {
+    fn pages_as_numbers() {
         assert_eq!(parse_pages("0"), Ok(Pages(0)));
         assert_eq!(parse_pages("512"), Ok(Pages(512)));
-        assert_eq!(parse_pages("4k"), Ok(Pages(4096)));
-        assert_eq!(parse_pages("4K"), Ok(Pages(4096)));
-        assert_eq!(parse_pages("1M"), Ok(Pages(1 << 20)));
-        assert_eq!(parse_pages("4M"), Ok(Pages::MAX));
+        assert_eq!(parse_pages("4194304"), Ok(Pages::MAX));
         for bad in [
-            "", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣", "5MB",
+            "",
+            "-5",
+            "+5",
+            "5 ",
+            "0x10",
+            "5kk",
+            "٣",
+            "99999999999999999999",
         ] {
             let error = parse_pages(bad).expect_err(bad);
-            assert!(error.starts_with("write a number"), "{bad}: {error}");
+            assert!(error.starts_with("expected a number"), "{bad}: {error}");
         }
         assert_eq!(
             parse_pages("4194305").expect_err("above the limit"),
             "N=4194305 is too large: at most 4194304 (16.0 GiB of memory in 4 KiB pages)"
         );
-        for bad in ["99999999999999999999", "18446744073709551615k"] {
-            assert_eq!(parse_pages(bad).expect_err(bad), "the number is too large");
-        }
     }
 
     proptest! {
@@ -554,11 +514,11 @@ mod tests {
         }
 
         #[test]
-        fn suffix_is_a_factor(n in 0u64..1 << 40, m in any::<bool>()) {
-            let (suffix, factor) = if m { ("M", 1 << 20) } else { ("k", 1 << 10) };
-            let whole = n * factor;
+        fn units_are_of_bytes(n in 64u64..1 << 26, m in any::<bool>()) {
+            let (suffix, power) = if m { ("M", 20) } else { ("k", 10) };
+            let pages = (n << power) >> 12;
             let read = parse_pages(&format!("{n}{suffix}")).ok().map(|p| u64::from(p.0));
-            prop_assert_eq!(read, (whole <= u64::from(Pages::MAX.0)).then_some(whole));
+            prop_assert_eq!(read, (pages <= u64::from(Pages::MAX.0)).then_some(pages));
         }
 
         #[test]

@@ -31,7 +31,7 @@ fn commands_in_helps() {
 fn what_is_wrong_is_found() {
     let wrong = |text: &str| all_wrong(&COMMAND, &commands("d", text)).1;
     for good in [
-        "    activator run -n 4k -o t.vmt -- sh -c 'a | b' --all\n",
+        "    activator run -n 4096 -o t.vmt -- sh -c 'a | b' --all\n",
         "```\n# activator off   # ends it\n```\n",
         "Give `activator run --again --first N/4`.\n",
         "    trace-cmd record -e vmtrace activator run -o t.vmt -- make\n",

@@ -3,12 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rust_mm_trace::amount::{DIGITS, ONE, Of, Size, decimal};
 use serde::{Serialize, Serializer};
-
-/// Parts of one in a [`Percent`].
-const ONE: u64 = 1_000_000;
-/// Digits of such a part.
-const DIGITS: usize = 6;
 
 /// A share, exact to a millionth: written `1%`, `0.5%` or `0.01`.
 ///
@@ -34,17 +30,6 @@ impl Percent {
     pub fn fraction(self) -> f64 {
         self.millionths as f64 / ONE as f64
     }
-}
-
-/// A decimal number, in parts of which `10^digits` are one.
-fn decimal(text: &str, digits: usize) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    let has_digits = !whole.is_empty() && (!text.contains('.') || !part.is_empty());
-    if !has_digits || !is_number(whole) || !is_number(part) || part.len() > digits {
-        return None;
-    }
-    format!("{whole}{part:0<digits$}").parse().ok()
 }
 
 impl FromStr for Percent {
@@ -81,11 +66,10 @@ impl Serialize for Percent {
     }
 }
 
-/// A size of memory: written `4000` (pages), `16MiB` (bytes), or `0.1` (a share of the
-/// footprint).
+/// A size of memory: written `4000` (pages), `16MiB` (bytes), or `0.1` or `10%` (a share of the
+/// footprint), as [`Size`] reads it.
 ///
-/// The footprint is the largest number of pages that exist at one time. Units are powers of 1024,
-/// as in the files of control groups: `K`, `M`, `G`, `T` mean the same as `KiB` and so on.
+/// The footprint is the largest number of pages that exist at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemorySize {
     /// A number of pages, at least 1.
@@ -95,13 +79,6 @@ pub enum MemorySize {
     /// A share of the footprint, above 0 and not above 1.
     Footprint(Percent),
 }
-
-/// Units with their powers of two.
-const UNITS: [(&str, u32); 4] = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
-
-const EXPECTED: &str = "expected a number of pages (4000), a number with KiB, MiB, GiB or TiB \
-                        (16MiB), or a share of the footprint with a point (0.1), which is not above \
-                        1.0";
 
 impl MemorySize {
     /// Whether [`MemorySize::pages`] needs the footprint.
@@ -131,40 +108,31 @@ impl MemorySize {
     }
 }
 
+impl MemorySize {
+    /// Reads a size where there is no footprint. `why` says why.
+    ///
+    /// # Errors
+    ///
+    /// What is accepted instead.
+    pub fn absolute(text: &str, why: &'static str) -> Result<Self, String> {
+        Self::read(text, Of::Pages(why))
+    }
+
+    fn read(text: &str, of: Of) -> Result<Self, String> {
+        match Size::read(text, of)? {
+            Size::Number(0) => Err("a memory has 1 page or more".into()),
+            Size::Number(pages) => Ok(MemorySize::Pages(pages)),
+            Size::Bytes(bytes) => Ok(MemorySize::Bytes(bytes)),
+            Size::Share(millionths) => Ok(MemorySize::Footprint(Percent { millionths })),
+        }
+    }
+}
+
 impl FromStr for MemorySize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.');
-        let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
-        if unit.is_empty() {
-            return match number.contains('.') {
-                false => match number.parse() {
-                    Ok(pages) if pages > 0 => Ok(MemorySize::Pages(pages)),
-                    _ => Err(EXPECTED.into()),
-                },
-                true => match decimal(number, DIGITS) {
-                    Some(millionths @ 1..=ONE) => Ok(MemorySize::Footprint(Percent { millionths })),
-                    _ => Err(EXPECTED.into()),
-                },
-            };
-        }
-        let named = |(name, _): &&(&str, u32)| unit == *name || unit == format!("{name}iB");
-        let Some((_, power)) = UNITS.iter().find(named) else {
-            return Err(match unit {
-                "KB" | "kB" | "MB" | "GB" | "TB" => {
-                    let letter = unit[..1].to_uppercase();
-                    format!("{unit} has two meanings: write {letter}iB, which is a power of 1024")
-                }
-                _ => EXPECTED.into(),
-            });
-        };
-        let millionths = decimal(number, DIGITS).map(u128::from);
-        let bytes = millionths.map(|millionths| (millionths << power) / u128::from(ONE));
-        match bytes.map(u64::try_from) {
-            Some(Ok(bytes)) if bytes > 0 => Ok(MemorySize::Bytes(bytes)),
-            _ => Err(EXPECTED.into()),
-        }
+        Self::read(text, Of::Memory)
     }
 }
 
@@ -219,6 +187,7 @@ mod tests {
         assert_eq!(pages("1.5GiB"), Ok(3 << 17));
         assert_eq!(pages("9K"), Ok(2));
         assert_eq!(pages("0.1"), Ok(101));
+        assert_eq!(pages("10%"), Ok(101));
         assert_eq!(pages("1.0"), Ok(1001));
         assert_eq!(pages("0.000001"), Ok(1));
         // Large pages.
@@ -240,6 +209,7 @@ mod tests {
             "0MiB",
             "4 MiB",
             "4mib",
+            "101%",
             "1.2.3",
             "4,000",
             "99999999999999999999",
@@ -250,6 +220,12 @@ mod tests {
         }
         let ambiguous = size("16MB").expect_err("two meanings");
         assert!(ambiguous.contains("MiB"), "{ambiguous}");
+        for text in ["0.1", "10%"] {
+            let share = MemorySize::absolute(text, "there is no footprint");
+            let why = share.expect_err("a share");
+            assert!(why.starts_with("there is no footprint: expected"), "{why}");
+        }
+        assert_eq!(MemorySize::absolute("9", ""), Ok(MemorySize::Pages(9)));
         let small = size("1K").and_then(|size| size.pages(4096, 9));
         assert!(small.is_err_and(|e| e.contains("1024 bytes")));
     }

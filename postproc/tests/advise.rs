@@ -324,7 +324,13 @@ fn sizes_of_memory_have_three_forms() {
     let rows = |args: &[&str]| files.json(args)["sizes"].clone();
     let pages = rows(&["simulate", "run.vmt", "--size", "50,100"]);
     assert_eq!(pages[0]["size_pages"], 50);
-    for sizes in ["200KiB,400KiB", "0.5,1.0", "200K,0.991"] {
+    for sizes in [
+        "200KiB,400KiB",
+        "0.5,1.0",
+        "200K,0.991",
+        "50%,100%",
+        "200k,0.390625m",
+    ] {
         assert_eq!(
             rows(&["simulate", "run.vmt", "--size", sizes]),
             pages,
@@ -362,6 +368,10 @@ fn sizes_of_memory_have_three_forms() {
     }
     let two = files.refusal(&["advise", "run.vmt", "--size", "16MB"]);
     assert!(two.contains("write MiB"), "{two}");
+    let near = files.refusal(&["advise", "run.vmt", "--size", "16 mib"]);
+    assert!(near.contains("did you mean 16MiB?"), "{near}");
+    let share = files.refusal(&["simulate", "run.vmt", "--limit", "comm:x=10%"]);
+    assert!(share.contains("is not known before"), "{share}");
     let bare = files.refusal(&["advise", "run.vmt", "--slack", "1"]);
     assert!(bare.contains("write 1%"), "{bare}");
     let limits = [

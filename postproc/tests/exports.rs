@@ -255,6 +255,8 @@ fn cachebench_keys_are_pages() {
 fn heatmap_counts_every_reference() {
     let f = Fixture::new();
     let text = f.export_text("heatmap", &["--interval", "50us", "--block", "4"]);
+    let same = f.export_text("heatmap", &["--interval", "0.05ms", "--block", "16KiB"]);
+    assert_eq!(same, text);
     assert!(text.starts_with("# time_ns address count mm\n"));
     let cells: Vec<Vec<u64>> = text
         .lines()

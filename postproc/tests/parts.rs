@@ -1111,7 +1111,7 @@ fn some_traces_are_refused() {
     let part = "parts/00000-10-program.vmtrace";
     for args in [
         &["split", part, "--by", "process", "-o", "again"][..],
-        &["split", part, "--by", "size=1", "-o", "again"],
+        &["split", part, "--by", "size=1MiB", "-o", "again"],
         &["pack", part, "-o", "again"],
         &["unpack", part, "-o", "again"],
         &["check", "parts"],
@@ -1123,7 +1123,7 @@ fn some_traces_are_refused() {
         assert!(!said.is_empty() && !path.join("again").exists(), "{args:?}");
     }
     // Pieces are divided when they are joined.
-    run(&["split", "t.vmt", "--by", "size=0.01", "-o", "pieces"]);
+    run(&["split", "t.vmt", "--by", "size=10KiB", "-o", "pieces"]);
     let (code, said) = run(&[
         "split",
         "pieces/00001.vmtrace",

@@ -1015,7 +1015,7 @@ fn the_commands_say_what_they_did() {
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
     assert_eq!(made["pieces"].as_array().unwrap().len(), 3);
     assert_eq!(made["pieces"][2]["reference_records"], 200);
-    let table = run(&["split", "t", "--by", "size=0.003", "-o", "e"]);
+    let table = run(&["split", "t", "--by", "size=3KiB", "-o", "e"]);
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("00001.vmtrace"), "{table}");
     let info = run(&["info", "e/00001.vmtrace"]);

@@ -381,7 +381,7 @@ fn exports_of_directories() {
 
 #[test]
 fn pieces() {
-    for by in ["windows", "size=0.05", "time=100us"] {
+    for by in ["windows", "size=50KiB", "time=100us"] {
         let args = ["split", "run.vmtrace", "--by", by, "-o", "o"];
         interrupt(&args, Streams::Read, &["o"]);
     }

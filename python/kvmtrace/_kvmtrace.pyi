@@ -138,6 +138,9 @@ class Trace:
         options: dict[str, object],
         manner: dict[str, bool],
     ) -> tuple[str, Batch]: ...
+    def pages_of(
+        self, of_sizes: list[str], options: dict[str, object], manner: dict[str, bool]
+    ) -> list[int]: ...
     def simulate(
         self,
         policies: list[str],

@@ -17,6 +17,8 @@ from ._table import Frame, Table, _html
 
 Pages = Literal["canonical", "virtual"]
 Time = Literal["real", "virtual"]
+#: A size of memory: pages, a share of the footprint, or a text as ``--size`` of the commands takes it.
+Size = int | float | str
 
 
 def _options(
@@ -41,14 +43,20 @@ def _names(policy: str | Sequence[str]) -> list[str]:
     return [policy] if isinstance(policy, str) else list(policy)
 
 
-def _sizes(sizes: int | Iterable[int]) -> list[int]:
-    if isinstance(sizes, str):
-        raise TypeError("sizes are whole numbers of pages")
-    some = sizes if isinstance(sizes, Iterable) else [sizes]
-    numbers = [operator.index(size) for size in some]
-    if not numbers or min(numbers) < 1:
+def _text(size: Size) -> str:
+    """A size as the commands take it."""
+    if isinstance(size, str):
+        return size
+    # A number with a point is a share, exact to a millionth.
+    return f"{size:.6f}" if isinstance(size, float) else str(operator.index(size))
+
+
+def _texts(sizes: Size | Iterable[Size]) -> list[str]:
+    some = [sizes] if isinstance(sizes, str) or not isinstance(sizes, Iterable) else sizes
+    texts = [_text(size) for size in some]
+    if not texts:
         raise ValueError("give one size or more, each of 1 page or more")
-    return numbers
+    return texts
 
 
 class Trace:
@@ -313,7 +321,7 @@ class Trace:
     def simulate(
         self,
         policy: str | list[str] | tuple[str, ...] | Callable[[int], Policy | Memory] | Policy | Memory,
-        sizes: int | Iterable[int] | None = None,
+        sizes: Size | Iterable[Size] | None = None,
         *,
         sample: float | None = None,
         fill: bool = False,
@@ -326,7 +334,12 @@ class Trace:
         trust: bool = False,
         allow_loss: bool = False,
     ) -> Simulation:
-        """The misses of memories of these sizes, in pages.
+        """The misses of memories of these sizes.
+
+        A size is a number of pages (``4000``), bytes (``"16MiB"``), or a share of the footprint
+        (``0.1`` or ``"10%"``), which takes one more pass. The footprint is the largest number of pages
+        that exist at one time. Texts mean the same as with ``kvmtrace simulate --size``. ``sizes`` is
+        one size or several.
 
         ``policy`` is the name of one (:func:`kvmtrace.policies`), several names, ``'all'``, or a
         policy in Python: a class or another callable that makes a :class:`Policy` or a
@@ -338,8 +351,8 @@ class Trace:
         manner = {"fill": fill, "io": io, "trust": trust, "allow_loss": allow_loss}
         if isinstance(policy, (str, list, tuple)):
             if sizes is None:
-                raise ValueError("give sizes, in pages; curve() computes all sizes at once")
-            names, of = _names(policy), _sizes(sizes)
+                raise ValueError("give sizes, such as 4000 (pages); curve() computes all at once")
+            names, of = _names(policy), self._pages_of(sizes, options, manner)
             if sample is None:
                 text, rows = self._native.simulate(names, of, options, manner)
             else:
@@ -347,10 +360,19 @@ class Trace:
         else:
             if sample is not None:
                 raise ValueError("sample is for policies that are given by name")
-            text, rows = self._native.simulate_objects(_objects(policy, sizes), options, manner)
+            of_pages = None if sizes is None else self._pages_of(sizes, options, manner)
+            text, rows = self._native.simulate_objects(_objects(policy, of_pages), options, manner)
         about = record(json.loads(text))
         warn(about)
         return Simulation(rows, about)
+
+    def _pages_of(
+        self,
+        sizes: Size | Iterable[Size],
+        options: dict[str, object],
+        manner: dict[str, bool],
+    ) -> list[int]:
+        return self._native.pages_of(_texts(sizes), options, manner)
 
     def working_set(
         self,
@@ -392,16 +414,15 @@ class Trace:
         return _html(["", ""], [fact for fact in facts if fact[1] is not None])
 
 
-def _objects(policy: Any, sizes: int | Iterable[int] | None) -> list[tuple[object, int | None]]:
+def _objects(policy: Any, sizes: list[int] | None) -> list[tuple[object, int | None]]:
     """A policy for each size."""
     is_one = hasattr(policy, "access") or hasattr(policy, "victim")
     if inspect.isclass(policy) or (callable(policy) and not is_one):
         if sizes is None:
-            raise ValueError("give sizes, in pages: the policy is made for each of them")
-        return [(policy(size), size) for size in _sizes(sizes)]
+            raise ValueError("give sizes, such as 4000 (pages): the policy is made for each of them")
+        return [(policy(size), size) for size in sizes]
     if sizes is None:
         return [(policy, None)]
-    of = _sizes(sizes)
-    if len(of) > 1:
+    if len(sizes) > 1:
         raise ValueError("give the class of the policy, not an object, for several sizes")
-    return [(policy, of[0])]
+    return [(policy, sizes[0])]

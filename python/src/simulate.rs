@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow_array::types::Int8Type;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow_schema::{DataType, Schema, SchemaRef};
+use postproc::amount::MemorySize;
 use postproc::check::CheckReport;
 use postproc::filter::{Filtered, LeftOut};
 use postproc::io_limit::IoLimit;
@@ -13,7 +14,7 @@ use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use postproc::report::grouped;
 use postproc::sim::measured::{self, How};
 use postproc::sim::{
-    self, Access, Band, Certificate, Certifier, Counts, Curve, CurvePoint, Filler, Job,
+    self, Access, Band, Certificate, Certifier, Counts, Curve, CurvePoint, Filler, Footprint, Job,
     PolicyEntry, Sampler, Workers,
 };
 use postproc::space::Issue;
@@ -114,6 +115,12 @@ impl Sink for Workers<'_> {
 impl Sink for Sampler {
     fn accesses(&mut self, accesses: &[Access]) {
         Sampler::accesses(self, accesses);
+    }
+}
+
+impl Sink for Footprint {
+    fn accesses(&mut self, accesses: &[Access]) {
+        Footprint::accesses(self, accesses);
     }
 }
 
@@ -424,6 +431,42 @@ pub fn entries(names: &[String]) -> Result<Vec<&'static PolicyEntry>> {
 
 fn has_bands(entries: &[&'static PolicyEntry]) -> bool {
     entries.iter().any(|entry| matches!(entry.id, LRU | OPT))
+}
+
+/// Sizes of memory, as texts, in pages. A share of the footprint needs a pass of its own.
+///
+/// # Errors
+///
+/// A text is no size, or the trace cannot be read.
+pub fn pages_of(
+    trace: &Trace,
+    signals: &mut Signals,
+    mut asked: Asked,
+    texts: &[String],
+) -> Result<Vec<u64>> {
+    let named = |text: &str, why: String| Failure::argument(format!("size {text:?}: {why}"));
+    let mut sizes: Vec<MemorySize> = Vec::with_capacity(texts.len());
+    for text in texts {
+        let size = text.parse::<MemorySize>();
+        sizes.push(size.map_err(|why| named(text, why))?);
+    }
+    let mut footprint = Footprint::default();
+    if sizes.iter().any(|size| size.needs_footprint()) {
+        // What is filled in are pages that are there. The pass that simulates checks the trace.
+        asked.how = Manner {
+            fill: false,
+            trust: true,
+            ..asked.how
+        };
+        asked.read(trace, signals, &mut footprint, false, None)?;
+    }
+    let page_size = trace.header().page_size();
+    let mut pages = Vec::with_capacity(sizes.len());
+    for (text, size) in texts.iter().zip(sizes) {
+        let size = size.pages(page_size, footprint.pages());
+        pages.push(size.map_err(|why| named(text, why))?);
+    }
+    Ok(pages)
 }
 
 /// Simulates memories of these sizes.

@@ -19,7 +19,7 @@ use crate::fail::{Failure, work, work_apart};
 use crate::policy::Policies;
 use crate::reading::{Options, checker, clause};
 use crate::simulate::{
-    Asked, ByPolicy, Manner, by_policy, curves, entries, estimate_rows, estimates, sizes,
+    Asked, ByPolicy, Manner, by_policy, curves, entries, estimate_rows, estimates, pages_of, sizes,
 };
 use crate::table::{Batch, Table};
 use crate::{events, mappings, processes, references, stretches, working_set};
@@ -243,6 +243,22 @@ impl Trace {
             let (given, all) = estimates(trace, signals, &asked, &entries, wanted, sample)?;
             Ok((given.json()?, estimate_rows(&all)?))
         })
+    }
+
+    /// Sizes of memory in pages: `4000`, `16MiB`, or `0.1` or `10%` of the footprint.
+    fn pages_of(
+        &self,
+        py: Python<'_>,
+        of_sizes: Vec<String>,
+        options: Options,
+        manner: Manner,
+    ) -> PyResult<Vec<u64>> {
+        let asked = Asked {
+            options,
+            how: manner,
+        };
+        let trace = &self.0;
+        work(py, |signals| pages_of(trace, signals, asked, &of_sizes))
     }
 
     /// The misses of memories of these sizes: what is known besides, as JSON, and the rows.

@@ -58,7 +58,7 @@ def trace_path(name):
 def pieces(postproc, tmp_path_factory):
     """A directory with the pieces of the trace two-cpus."""
     directory = tmp_path_factory.mktemp("pieces") / "pieces"
-    postproc.run("split", trace_path("two-cpus"), "--by", "size=0.1", "-o", directory)
+    postproc.run("split", trace_path("two-cpus"), "--by", "size=100KiB", "-o", directory)
     assert len(list(directory.iterdir())) > 2
     return directory
 

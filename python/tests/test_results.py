@@ -178,8 +178,11 @@ def test_one_curve():
         (lambda t: t.simulate("lru"), ValueError, "give sizes"),
         (lambda t: t.simulate("lru", []), ValueError, "one size or more"),
         (lambda t: t.simulate("lru", [0]), ValueError, "1 page or more"),
-        (lambda t: t.simulate("lru", 1.5), TypeError, "integer"),
-        (lambda t: t.simulate("lru", "12"), TypeError, "whole numbers"),
+        (lambda t: t.simulate("lru", None), ValueError, "give sizes"),
+        (lambda t: t.simulate("lru", 1.5), ValueError, "which is not above 1.0"),
+        (lambda t: t.simulate("lru", [4, "16MB"]), ValueError, "write MiB"),
+        (lambda t: t.simulate("lru", "1KiB"), ValueError, "less than a page"),
+        (lambda t: t.simulate("lru", 4j), TypeError, "integer"),
         (lambda t: t.curve(fill=True, where="pid == 1"), ValueError, "leave out one of the two"),
         (lambda t: t.curve(io=True, pages="virtual"), ValueError, "pages='canonical'"),
         (lambda t: t.curve(io=True, where="addr == 0"), kvmtrace.FilterError, "has no address"),
@@ -189,6 +192,24 @@ def test_one_curve():
 def test_wrong_arguments(ask, error, message):
     with pytest.raises(error, match=message):
         ask(kvmtrace.open(trace_path("fifo")))
+
+
+def test_sizes_are_those_of_the_command(postproc):
+    path = trace_path("fifo")
+    trace = kvmtrace.open(path)
+    sizes = ["400", "800KiB", "0.5", "25%"]
+    theirs = postproc.json("simulate", path, "--size", ",".join(sizes))["sizes"]
+    asked = [400, "800KiB", 0.5, "25%"]
+    ours = trace.simulate("lru", asked)
+    assert list(ours["size_pages"]) == [row["size_pages"] for row in theirs]
+    assert list(ours["misses"]) == [row["misses"] for row in theirs]
+    footprint = trace.curve("lru").footprint
+    assert list(trace.simulate("lru", 1.0)["size_pages"]) == [footprint]
+    for size in asked:
+        (row,) = trace.simulate("lru", size).rows()
+        assert row["size_pages"] == ours["size_pages"][asked.index(size)]
+    estimated = trace.simulate("lru", "100%", sample=0.5)
+    assert list(estimated["size_pages"]) == [footprint]
 
 
 def test_working_sets(postproc, path, tmp_path):

@@ -169,9 +169,9 @@ def arguments():
                         help="largest error of DAMON [default: 0.2, as in the kernel's test]")
     parser.add_argument("--truth", type=float, default=0.01, metavar="SHARE",
                         help="largest error of the exact working set [default: 0.01]")
-    parser.add_argument("-n", default="1k", metavar="N",
+    parser.add_argument("-n", default="1024", metavar="N",
                         help="pages of the set of the trace; fewer pages have shorter stays, and slow"
-                        " the program down more [default: 1k]")
+                        " the program down more [default: 1024]")
     parser.add_argument("--interval", default="1ms", metavar="TIME",
                         help="stays in the trace end after each of these [default: 1ms]")
     parser.add_argument("--sample-ms", type=int, default=5, metavar="MS")

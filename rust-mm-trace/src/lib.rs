@@ -62,6 +62,7 @@ pub mod ioctl {
 /// Memory that is allocated once: a `KVVec` in the kernel.
 pub type Store<T> = Vec<T>;
 
+pub mod amount;
 #[path = "../kernel/back.rs"]
 pub mod back;
 #[path = "../kernel/census.rs"]

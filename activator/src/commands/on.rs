@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn starts_and_says_so() {
         let bench = Bench::new();
-        let got = bench.activator(&["on", "--all", "-o", "t.vmt", "-n", "4k"]);
+        let got = bench.activator(&["on", "--all", "-o", "t.vmt", "-n", "16MiB"]);
         let path = bench.path("t.vmt");
         assert_eq!(
             got.expect(0).out,
@@ -557,18 +557,27 @@ mod tests {
             (&["--all", "-n", "4"][..], "N=4 is too small"),
             (&["--pid", "2147483647"], "there is no process 2147483647"),
             (
-                &["--all", "-n", "5M"],
+                &["--all", "-n", "20GiB"],
                 "N=5242880 is too large: at most 4194304",
             ),
-            (&["--all", "-n", "-5"], "write a number"),
-            (&["--all", "-n", "many"], "write a number"),
+            (&["--all", "-n", "-5"], "expected a number of pages"),
+            (&["--all", "-n", "many"], "expected a number of pages"),
+            (
+                &["--all", "-n", "4k"],
+                "4k is a size in bytes, and less than 16 pages of 4KiB. For 4096 pages, write 4096",
+            ),
+            (
+                &["--all", "--max", "10%"],
+                "a share would be of the footprint, which is known after the trace only",
+            ),
+            (&["--all", "--memory", "16 MiB"], "did you mean 16MiB?"),
             (&["--all", "--pid", "1"], "cannot be used with"),
             (&[], "required arguments were not provided"),
             (&["--pid", "0"], "0 is not in 1.."),
             (&["--all", "--buffers", "3"], "3 is not in 4.."),
             (
                 &["--all", "--buffer-size", "5000"],
-                "a power of two from 4k to 1M",
+                "a power of two from 4KiB to 1MiB",
             ),
             (&["--all", "--batch", "65"], "65 is not in 1..=64"),
             (

@@ -34,9 +34,9 @@ mod tests {
     #[test]
     fn larger_and_smaller() {
         let bench = Bench::new();
-        let on = ["on", "--all", "-o", "t.vmt", "--max", "8k"];
+        let on = ["on", "--all", "-o", "t.vmt", "--max", "8192"];
         bench.activator(&on).expect(0);
-        let got = bench.activator(&["resize", "8k"]);
+        let got = bench.activator(&["resize", "8192"]);
         assert_eq!(got.expect(0).out, "N=8,192, was 512\n");
         let got = bench.activator(&["resize", "64", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
@@ -81,7 +81,7 @@ mod tests {
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
         let got = bench.activator(&["resize", "31"]);
         assert!(got.expect(2).err.contains("at least 32"), "{}", got.err);
-        let got = bench.activator(&["resize", "4k"]);
+        let got = bench.activator(&["resize", "16MiB"]);
         assert!(got.expect(2).err.contains("--max 4096"), "{}", got.err);
     }
 

@@ -1011,7 +1011,7 @@ mod tests {
     fn budget_that_the_largest_n_exceeds() {
         let bench = Bench::new();
         bench.fake.program.set(|_| (100_000, 200_000_000));
-        let json = paced(&bench, &["--slowdown", "1.1", "--max", "1k"]);
+        let json = paced(&bench, &["--slowdown", "1.1", "--max", "1024"]);
         assert_eq!(
             (
                 &json["evms_size"],
@@ -1038,7 +1038,7 @@ mod tests {
             "--slowdown",
             "1.1",
             "--max",
-            "1k",
+            "1024",
             "--force",
             "--cost",
             "1000",
@@ -1090,13 +1090,13 @@ mod tests {
     #[test]
     fn memory_gives_n() {
         let bench = Bench::new();
-        for (memory, n) in [("16MiB", 512), ("1k", 128)] {
+        for (memory, n) in [("16MiB", 512), ("1024", 128), ("4M", 128)] {
             let options = ["--json", "--force", "--memory", memory];
             let got = run(&bench, &options, &["true"]);
             let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
             assert_eq!(json["evms_size"], n);
         }
-        let got = run(&bench, &["--memory", "64k", "-n", "64"], &["true"]);
+        let got = run(&bench, &["--memory", "65536", "-n", "64"], &["true"]);
         assert!(
             got.expect(2).err.contains("cannot be used with"),
             "{}",

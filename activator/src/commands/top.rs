@@ -521,7 +521,7 @@ mod tests {
     fn counts_in_a_trace_of_its_own() {
         let bench = Bench::new();
         bench.fake.count([one(100), one(150), one(150)]);
-        let got = top(&bench, &["-n", "3", "-d", "0.01", "-N", "4k"]);
+        let got = top(&bench, &["-n", "3", "-d", "0.01", "-N", "16MiB"]);
         let tables: Vec<_> = got.expect(0).out.split("\n\ntrace ").collect();
         assert_eq!((tables.len(), got.err.as_str()), (3, ""), "{}", got.out);
         assert!(tables[0].starts_with("trace      all processes; "));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::amount::MemorySize;
 use crate::check::{CheckOptions, Checker};
 use crate::export::{self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports};
 use crate::filter::{Filtered, LeftOut};
@@ -61,9 +62,9 @@ pub struct ExportArgs {
     /// Length of a sampling interval [damon] [default: a twentieth of --interval]
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     sampling: Option<u64>,
-    /// Size of a block of addresses [heatmap]
-    #[arg(long, value_name = "PAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    block: u64,
+    /// Size of a block of addresses: 16 (pages), or 64KiB [heatmap]
+    #[arg(long, value_name = "SIZE", default_value = "1", value_parser = block)]
+    block: MemorySize,
     /// Length of a bin of time: each counter has one value for each [perfetto] [default: so long
     /// that there are at most 2,000]
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
@@ -116,7 +117,8 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let options = ExportOptions {
         interval_ns: args.interval * 1000,
         sampling_ns: sampling * 1000,
-        block_pages: args.block,
+        // It depends on the size of the trace's pages.
+        block_pages: 1,
         io: args.io,
         freeing: match format.follows_freed() {
             true => args.keeping.freeing(),
@@ -141,12 +143,28 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         .each(|trace| run_one(args, trace, format, options))
 }
 
+fn block(text: &str) -> Result<MemorySize, String> {
+    MemorySize::absolute(
+        text,
+        "a block is a part of the addresses, not of the footprint",
+    )
+}
+
+/// The largest block, pages.
+const LARGEST_BLOCK: u64 = 1 << 32;
+
 fn run_one(
     args: &ExportArgs,
     trace: &Trace,
     format: &'static FormatEntry,
-    options: ExportOptions,
+    mut options: ExportOptions,
 ) -> anyhow::Result<ExitCode> {
+    let block = args.block.pages(trace.header().page_size(), 0);
+    options.block_pages = block.map_err(|why| anyhow::anyhow!("--block: {why}"))?;
+    anyhow::ensure!(
+        options.block_pages <= LARGEST_BLOCK,
+        "--block: give at most {LARGEST_BLOCK} pages"
+    );
     let only_regions = trace.header().has_regions();
     if only_regions {
         if !format.takes_regions() {

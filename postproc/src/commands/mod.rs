@@ -43,6 +43,7 @@ use crate::trace::{Piece, Trace};
 use crate::virtual_time::InVirtualTime;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use rust_mm_trace::amount::{Size, time};
 use rust_mm_trace::filter::Subject;
 use serde::Serialize;
 
@@ -85,7 +86,7 @@ pub const NEEDS_MORE: u8 = 3;
         postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmt --method sad --size 4096 -o run.sad.csv.zst\n  \
         postproc pack run.vmt --zstd -o small.vmt\n  \
-        postproc split run.vmt --by size=64 -o pieces"
+        postproc split run.vmt --by size=64MiB -o pieces"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -236,9 +237,9 @@ fn import_names() -> PossibleValuesParser {
 }
 
 fn page_size(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(size) if size.is_power_of_two() && size <= 1 << 30 => Ok(size),
-        _ => Err("expected a power of two, at most 2^30".into()),
+    match Size::read_bytes(text)? {
+        size if size.is_power_of_two() && size <= 1 << 30 => Ok(size),
+        _ => Err("expected a power of two, at most 1GiB".into()),
     }
 }
 
@@ -516,19 +517,13 @@ impl Reading {
     }
 }
 
-/// Parses a time in whole microseconds.
+/// Parses a time of whole microseconds.
 fn microseconds(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        _ => return Err("expected a number with its unit (us, ms or s), for example 100ms".into()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "expected a whole number")?;
+    let ns = time(text).ok_or("expected a time with its unit (250us, 1.5ms, 2s, 2min)")?;
     // A trace's times are below 2^64 ns.
-    match number.checked_mul(unit) {
-        Some(time @ 1..=1_000_000_000_000) => Ok(time),
+    match (ns / 1000, ns % 1000) {
+        (time @ 1..=1_000_000_000_000, 0) => Ok(time),
+        (1..=1_000_000_000_000, _) => Err("expected a whole number of microseconds".into()),
         _ => Err("expected 1us to 1000000s".into()),
     }
 }

@@ -10,6 +10,7 @@ use crate::streams::Selection;
 use crate::trace::Trace;
 use crate::units::Tid;
 use clap::Args;
+use rust_mm_trace::amount;
 use rust_mm_trace::filter::{Field, Subject};
 
 /// Which references to read.
@@ -371,23 +372,7 @@ impl FromStr for Moment {
                 .then_some(Moment::Share(share))
                 .ok_or(EXPECTED.into());
         }
-        let at = text.find(|c: char| c.is_ascii_alphabetic());
-        let (number, name) = text.split_at(at.ok_or(EXPECTED)?);
-        let minutes = [("min", 60_000_000_000)];
-        let mut units = UNITS.iter().chain(&minutes);
-        let (_, unit) = units.find(|(n, _)| *n == name).ok_or(EXPECTED)?;
-        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
-        if !is_number(whole) || !is_number(part) || part.len() > 9 {
-            return Err(EXPECTED.into());
-        }
-        let part: u64 = format!("{part:0<9}").parse().map_err(|_| EXPECTED)?;
-        let part = u128::from(part) * u128::from(*unit) / 1_000_000_000;
-        let ns = whole
-            .parse::<u64>()
-            .ok()
-            .and_then(|whole| whole.checked_mul(*unit))
-            .and_then(|ns| ns.checked_add(u64::try_from(part).ok()?));
+        let ns = amount::time(text);
         ns.map(Moment::Time).ok_or(EXPECTED.into())
     }
 }
@@ -558,7 +543,7 @@ mod tests {
             assert_eq!(shown(share), Ok(share.into()));
         }
         for bad in [
-            "", "5", "s", "-1s", ".5s", "1.s", "101%", "1e3s", "1h", "1 s",
+            "", "5", "s", "-1s", ".5s", "1.s", "101%", "1e3s", "0.1ns", "1 s",
         ] {
             let refused = bad.parse::<Moment>();
             assert!(refused.is_err_and(|e| e.contains("90%")), "{bad}");

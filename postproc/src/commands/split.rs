@@ -9,6 +9,7 @@ use crate::trace::{
     By, DividedTrace, Reunited, SplitTrace, Trace, are_parts, divide, join, plan, split, unite,
 };
 use clap::Args;
+use rust_mm_trace::amount::Size;
 use serde::Serialize;
 
 use super::microseconds;
@@ -37,7 +38,7 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 /// processes.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc split run.vmt --by size=64 -o by-size\n  \
+    postproc split run.vmt --by size=64MiB -o by-size\n  \
     postproc split run.vmt --by time=10s --json -o by-time\n  \
     postproc split run.vmt --by windows -o windows\n  \
     postproc split run.vmt --by process -o by-process\n  \
@@ -49,9 +50,9 @@ pub struct SplitArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory of pieces is split anew
     trace: PathBuf,
-    /// How to split: `windows` (one window in each piece), `windows=K` (K windows), `size=MIB`
-    /// (about so many MiB of the trace), `time=DURATION` (a whole number with the unit us, ms or
-    /// s, for example 500ms or 60s), or `process` (a part for each process)
+    /// How to split: `windows` (one window in each piece), `windows=K` (K windows), `size=SIZE`
+    /// (about so many bytes of the trace, for example 64MiB), `time=DURATION` (a time with its unit,
+    /// for example 500ms or 1.5s), or `process` (a part for each process)
     #[arg(long, value_name = "WAY", value_parser = way)]
     by: Way,
     /// The directory for the files, which must not exist, or be empty
@@ -102,6 +103,9 @@ enum Way {
     Processes,
 }
 
+/// The smallest size of a piece, bytes.
+const LEAST_PIECE: u64 = 1 << 10;
+
 /// Parses how to split a trace.
 fn way(text: &str) -> Result<Way, String> {
     let (way, value) = match text.split_once('=') {
@@ -115,15 +119,16 @@ fn way(text: &str) -> Result<Way, String> {
             Ok(count @ 1..) => Ok(Way::Pieces(By::Windows(count))),
             _ => Err("expected a number of windows, for example windows=10".into()),
         },
-        ("size", Some(size)) => match size.parse::<f64>() {
+        ("size", Some(size)) => match Size::read_bytes(size)? {
             // A few records make no piece.
-            Ok(size) if (0.001..=1e9).contains(&size) => {
-                Ok(Way::Pieces(By::Bytes((size * f64::from(1 << 20)) as u64)))
-            }
-            _ => Err("expected a number of MiB from 0.001 on, for example size=64".into()),
+            bytes if bytes < LEAST_PIECE => Err(format!(
+                "{size} is a number of bytes, and a piece has 1KiB or more: give a size such as \
+                 size=64MiB"
+            )),
+            bytes => Ok(Way::Pieces(By::Bytes(bytes))),
         },
         ("time", Some(time)) => Ok(Way::Pieces(By::Time(microseconds(time)? * 1000))),
-        _ => Err("expected windows, windows=K, size=MIB, time=DURATION or process".into()),
+        _ => Err("expected windows, windows=K, size=SIZE, time=DURATION or process".into()),
     }
 }
 
@@ -326,9 +331,14 @@ mod tests {
         assert_eq!(way("process"), Ok(Way::Processes));
         assert_eq!(way("windows"), piece(By::Windows(1)));
         assert_eq!(way("windows=10"), piece(By::Windows(10)));
-        assert_eq!(way("size=64"), piece(By::Bytes(64 << 20)));
-        assert_eq!(way("size=0.5"), piece(By::Bytes(1 << 19)));
+        assert_eq!(way("size=64MiB"), piece(By::Bytes(64 << 20)));
+        assert_eq!(way("size=0.5M"), piece(By::Bytes(1 << 19)));
+        assert_eq!(way("size=65536"), piece(By::Bytes(1 << 16)));
         assert_eq!(way("time=500ms"), piece(By::Time(500_000_000)));
+        assert_eq!(way("time=1.5ms"), piece(By::Time(1_500_000)));
+        // It once was a number of MiB.
+        let old = way("size=64").expect_err("64 bytes");
+        assert!(old.contains("such as size=64MiB"), "{old}");
         let bad = [
             "",
             "window",
@@ -337,6 +347,8 @@ mod tests {
             "windows=-1",
             "size",
             "size=0",
+            "size=0.1",
+            "size=10%",
             "size=nan",
             "size=inf",
             "size=-1",

@@ -56,16 +56,11 @@ impl FromStr for Limit {
             }
             _ => return Err("expected process=SIZE, comm:NAME=SIZE or cgroup:/PATH=SIZE".into()),
         };
-        match size.parse() {
-            Ok(MemorySize::Footprint(_)) => Err(format!(
-                "{size}: how large the footprint of these processes is, is not known before: give \
-                 pages (4000) or bytes (16MiB)"
-            )),
-            Ok(size) => Ok(Limit { whose, size }),
-            Err(_) => Err(
-                "expected a number of pages (4000) or bytes (16MiB) after the equals sign".into(),
-            ),
-        }
+        let size = MemorySize::absolute(
+            size,
+            "a share would be of the footprint of these processes, which is not known before",
+        )?;
+        Ok(Limit { whose, size })
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 
 /// Options of a trace that gives pages and address spaces their names, and costs a fault for each page. An
 /// observer that makes no trace is compared in a run with such a trace.
-const NAMES: &str = "-n 64k";
+const NAMES: &str = "-n 65536";
 
 /// How a run's truth is called for an observer.
 pub trait Observer: Sync {

@@ -189,7 +189,7 @@ os._exit(0)
 fn cpu_time(kernel: &str) -> Result<()> {
     let spin = "python3 -c 'while True: pass'";
     let alone = format!("taskset -c 1 {spin}");
-    let on = "taskset -c 0 activator on -n 4k --pid $!";
+    let on = "taskset -c 0 activator on -n 4096 --pid $!";
     let out = Machine {
         name: format!("cpu-time-turns-{kernel}"),
         kernel: kernel.into(),
@@ -201,7 +201,7 @@ fn cpu_time(kernel: &str) -> Result<()> {
             debian(
                 "family",
                 &format!(
-                    "{spin} & activator run -n 4k -o /dev/trace --status-file /tmp/status.json -- \
+                    "{spin} & activator run -n 4096 -o /dev/trace --status-file /tmp/status.json -- \
                      python3 /work/family.py; kill $!"
                 ),
             ),

@@ -659,7 +659,7 @@ fn run_stress(admissions: u64, kernel: &str) -> Result<()> {
             "-n",
             "256",
             "--max",
-            "4k",
+            "4096",
             "-o",
             "/dev/trace",
             "--",

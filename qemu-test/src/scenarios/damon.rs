@@ -62,7 +62,10 @@ fn truth(name: &str, program: &str, kernel: &str) -> Result<()> {
             debian("whole", &test("--json --acceptable 100")),
             // The controls: DAMON does not find all, and a trace with long stays is no truth.
             debian("strict", &test(&format!("{short} --acceptable 0.0001"))),
-            debian("vague", &test(&format!("{short} -n 64k --interval 200ms"))),
+            debian(
+                "vague",
+                &test(&format!("{short} -n 65536 --interval 200ms")),
+            ),
         ],
         deadline_s: 900,
     }

@@ -231,7 +231,7 @@ fn run(kernel: &str) -> Result<()> {
     steps.push(step("held", &["/bin/file-calls", "/tmp", "held"]));
     keep(&mut steps, "held", "/tmp/held.vmt");
     let mut count = debian("count", "");
-    count.argv = "/opt/kvmtrace/bin/activator run -n 4k -o /tmp/count.vmt -- \
+    count.argv = "/opt/kvmtrace/bin/activator run -n 4096 -o /tmp/count.vmt -- \
                   /opt/kvmtrace/bin/count-io"
         .split_ascii_whitespace()
         .map(String::from)

@@ -136,7 +136,7 @@ fn count() -> Step {
     let script = files::script("/tmp/x").replace("cp ", "cp --reflink=never ");
     Step {
         env: vec![("SCRIPT".into(), script)],
-        ..traced("count", "4k", "/opt/kvmtrace/bin/count-io \"$SCRIPT\"")
+        ..traced("count", "4096", "/opt/kvmtrace/bin/count-io \"$SCRIPT\"")
     }
 }
 

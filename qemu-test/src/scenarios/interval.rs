@@ -36,7 +36,7 @@ fn runs(profile: Profile) -> [(&'static str, String); 7] {
     [
         ("short", short.clone()),
         ("long", format!("--interval {}", ms(100))),
-        ("whole", "-n 64k".into()),
+        ("whole", "-n 65536".into()),
         ("small", format!("{short} -n 64")),
         ("again", format!("{short} --again")),
         ("clock", format!("{short} --policy clock")),

@@ -34,7 +34,7 @@ pub fn scenarios() -> Vec<Scenario> {
 fn run(kernel: &str) -> Result<()> {
     let moments = MOMENTS.to_string();
     let mut traced = debian("traced", "");
-    traced.argv = "/opt/kvmtrace/bin/activator run -n 16k -o /dev/trace -- \
+    traced.argv = "/opt/kvmtrace/bin/activator run -n 16384 -o /dev/trace -- \
                    /opt/kvmtrace/bin/moments"
         .split_ascii_whitespace()
         .chain([moments.as_str(), "/tmp/maps", LOAD])

@@ -849,7 +849,7 @@ fn traced(argv: &[&str], set: Set, disk: &str) -> Step {
     let mut traced = vec!["/bin/activator", "run"];
     traced.extend(options.iter().map(String::as_str));
     if argv[0] == RESIZES {
-        traced.extend(["--max", "1k"]);
+        traced.extend(["--max", "1024"]);
     }
     traced.extend(["--", &program]);
     traced.extend(&argv[1..]);

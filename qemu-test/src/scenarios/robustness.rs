@@ -299,7 +299,7 @@ activator run -q --buffers $fits --buffer-size 1M -o /tmp/t -- true || rc=$?
 echo "fitting $rc"
 kill -0 $holder && echo "bystander still lives"
 good /tmp/t good
-activator run -q -n 4M -o /tmp/u -- true 2>why || echo "set $?"
+activator run -q -n 16GiB -o /tmp/u -- true 2>why || echo "set $?"
 sed 's/^/why /' why
 kill -0 $holder && echo "bystander lives on"
 kill $holder
@@ -380,7 +380,7 @@ os._exit(0)
 END
 chmod 644 /tmp/bomb.py
 rc=0
-activator run -n 4k -q --wait-all --status-file status -o /tmp/t -- \
+activator run -n 4096 -q --wait-all --status-file status -o /tmp/t -- \
 	prlimit --nproc=60 setpriv --reuid 65534 --clear-groups python3 /tmp/bomb.py || rc=$?
 echo "run $rc"
 good /tmp/t bomb

@@ -547,7 +547,7 @@ fn no_describe(kernel: &str) -> Result<()> {
 }
 
 fn stress(kernel: &str) -> Result<()> {
-    let line = "/bin/activator run -q -n 256 --max 4k --rotate 150k,300ms -o /tmp/pieces -- \
+    let line = "/bin/activator run -q -n 256 --max 4096 --rotate 150k,300ms -o /tmp/pieces -- \
                 /bin/mixed-stress 60000";
     let mut traced = step("traced", &line.split(' ').collect::<Vec<_>>());
     traced.timeout_s = 900;

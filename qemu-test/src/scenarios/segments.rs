@@ -260,7 +260,7 @@ fn resize(kernel: &str, profile: Profile) -> Result<()> {
         "resize",
         profile,
         "",
-        "/bin/activator run -n 512 --max 4k -o /dev/trace -- \
+        "/bin/activator run -n 512 --max 4096 -o /dev/trace -- \
          /bin/resize-storm 5 64 4096 100 2000 32 512",
     )?;
     good(&out)?;

@@ -430,7 +430,7 @@ fn many(name: &str, profile: Profile, kernel: &str) -> Result<()> {
         ),
         (
             "resize",
-            "-n 64 --max 1k --trace 5ms --skip 2ms",
+            "-n 64 --max 1024 --trace 5ms --skip 2ms",
             "/bin/resize-storm 6 700 100",
         ),
     ];

@@ -588,6 +588,22 @@ fn maps_are_those_of_a_moment() {
     ];
     assert_eq!(maps(&[]).1, end);
     assert_eq!(maps(&["--pid", "11"]).1, end[2..]);
+    assert_eq!(maps(&["--process", "11"]).1, end[2..]);
+    // The child has the name of its parent.
+    for name in ["sample", "s*e"] {
+        assert_eq!(maps(&["--process", name]).1, end, "{name}");
+    }
+    assert_eq!(maps(&["--process", "other"]).1, []);
+    // Events of the moment itself have not happened yet.
+    assert_eq!(maps(&["--until", "0s"]), (0, vec![]));
+    assert_eq!(maps(&["--until", "1h"]).1, end);
+    let opens = ["events", "t.vmtrace", "--json", "--type", "open"];
+    let opens = text(&postproc(&opens, directory.path()).stdout);
+    let open: serde_json::Value = serde_json::from_str(opens.lines().next().unwrap()).unwrap();
+    let ns = open["ns"].as_u64().unwrap();
+    let until = |ns: u64| maps(&["--until", &format!("{ns}ns")]);
+    assert_eq!(until(ns), maps(&["--seq", &(seq - 1).to_string()]));
+    assert_eq!(until(ns + 1), maps(&["--seq", &seq.to_string()]));
 
     let text = text(&postproc(&["maps", "t.vmtrace", "--pid", "11"], directory.path()).stdout);
     assert!(

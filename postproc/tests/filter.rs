@@ -936,7 +936,8 @@ fn a_selection_that_makes_no_sense_names_its_option() {
         ),
         ("check --since 1s", "--since: "),
         ("check --mapping x", "--mapping: "),
-        ("maps --process x", "--process: "),
+        ("maps --comm x", "--comm: maps shows"),
+        ("split --by windows -o p --process x", "--process: "),
         ("pack -o p --comm x", "--comm: "),
         (
             "simulate --io --curve --mapping x",
@@ -1138,6 +1139,36 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (
             &["recover", "t.vmt", "-o", "p", "--where", CC1],
             "copies whole packets",
+        ),
+        (
+            &[
+                "split", "t.vmt", "--by", "windows", "-o", "p", "--since", "1s",
+            ],
+            "the files have all records",
+        ),
+        (
+            &["join", "t.vmt", "-o", "p", "--process", "cc1"],
+            "the files have all records",
+        ),
+        (
+            &["summary", "t.vmt", "--until", "50%"],
+            "a row is of all references",
+        ),
+        (
+            &["dataset", "t.vmt", "-o", "p", "--mapping", "[heap]"],
+            "a dataset has all references",
+        ),
+        (
+            &["maps", "t.vmt", "--since", "1s"],
+            "--since: maps shows no references",
+        ),
+        (
+            &["regions", "t.vmt", "--address", "0x1000"],
+            "--address: reports of regions are no references",
+        ),
+        (
+            &["regions", "t.vmt", "--until", "1s"],
+            "--until: reports of regions are no references",
         ),
         (
             &["simulate", "t.vmt", "--size", "9", "--fill", "--where", CC1],

@@ -107,6 +107,11 @@ fn the_table_has_a_line_for_each_address_space() {
     let json: Value = serde_json::from_str(&good(at.path(), &args)).unwrap();
     let spaces = json["spaces"].as_array().unwrap();
     assert_eq!((spaces.len(), &spaces[0]["pid"]), (1, &20.into()));
+    for name in ["other", "o*r", "?ther"] {
+        let args = ["regions", NAME, "--json", "--process", name];
+        let same: Value = serde_json::from_str(&good(at.path(), &args)).unwrap();
+        assert_eq!(same["spaces"], json["spaces"], "{name}");
+    }
     // Accessed bits do not show writes, so there is no column for them.
     let accessed = TraceBuilder::sample_of_regions(uapi::VMTRACE_BY_ACCESSED).finish();
     std::fs::write(at.path().join("accessed.vmt"), accessed).unwrap();
@@ -139,6 +144,8 @@ fn csv_has_a_line_for_each_region() {
     assert!(times.is_sorted() && times[0] > 100_000_000 && times[0] < 101_000_000);
     let text = good(at.path(), &["regions", NAME, "--csv", "--process", "10"]);
     assert_eq!(text.lines().count(), 7);
+    let named = ["regions", NAME, "--csv", "--process", "sample"];
+    assert_eq!(good(at.path(), &named), text);
 }
 
 #[test]

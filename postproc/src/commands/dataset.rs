@@ -8,7 +8,7 @@ use crate::trace::Trace;
 use clap::Args;
 
 use super::screen::{Opening, Progress, grouped, print_with, stop_flag};
-use super::{Checks, for_each_trace, verdict};
+use super::{Checks, NoWhere, for_each_trace, verdict};
 
 /// Add traces to a dataset: tables of Parquet for any number of traces
 ///
@@ -39,10 +39,16 @@ pub struct DatasetArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    no_filter: NoWhere,
+    #[command(flatten)]
     checks: Checks,
 }
 
 pub fn run(args: &DatasetArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(
+        "a dataset has all references of a trace, and queries of its tables select from them. \
+         `postproc export --format parquet` writes tables of some references",
+    )?;
     let dataset = Dataset::open(&args.output)?;
     for_each_trace(
         &args.traces,

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 
 use super::note;
 use super::screen::{grouped, print_json, print_with};
-use super::{BAD_TRACE, NoWhere, Windows, left_out_text, name_of};
+use super::{BAD_TRACE, Moment, NoReferences, Who, Windows, left_out_text, name_of};
 
 /// Show what was mapped at a moment, by replaying all events up to that moment
 ///
@@ -23,7 +23,8 @@ use super::{BAD_TRACE, NoWhere, Windows, left_out_text, name_of};
 /// printed as one.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc maps run.vmt --pid 42\n  \
+    postproc maps run.vmt --process 42\n  \
+    postproc maps run.vmt --process cc1 --until 50%\n  \
     postproc maps run.vmt --seq 100000 --json\n  \
     postproc maps run.vmt --at-open marker")]
 pub struct MapsArgs {
@@ -36,13 +37,19 @@ pub struct MapsArgs {
     #[command(flatten)]
     windows: Windows,
     #[command(flatten)]
-    no_filter: NoWhere,
-    /// Show only this process
-    #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
+    no_references: NoReferences,
+    /// Show only this process: its id, or its name, which may be a pattern such as 'python*'
+    #[arg(long, visible_alias = "pid", value_name = "PID|NAME")]
+    process: Option<Who>,
     /// Show the moment after the event with this number [default: the trace's end]
     #[arg(long, value_name = "NUMBER", conflicts_with = "at_open")]
     seq: Option<u64>,
+    /// Show this moment: 1.5s, 250ms, or 90% of the trace
+    ///
+    /// The time counts from the beginning of the trace; with --window or --per-window, from that of
+    /// the window.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["at_open", "seq"])]
+    until: Option<Moment>,
     /// Leave out the event with this number, as if it had not happened
     #[arg(long, value_name = "NUMBER")]
     without: Option<u64>,
@@ -103,9 +110,9 @@ struct Maps<'s> {
 }
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
-    args.no_filter.refuse(
+    args.no_references.refuse(
         "maps shows no references. All events up to the moment are needed to know what was mapped; \
-         --pid shows one process",
+         --process shows one process, and --until another moment",
     )?;
     args.windows.each(&args.trace, |trace| run_one(args, trace))
 }
@@ -115,10 +122,18 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
     let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
+    let start_ns = trace.header().start_time_ns;
+    let until = args
+        .until
+        .map(|moment| moment.after_begin("--until", trace));
+    let until = until.transpose()?.map(|ns| start_ns.saturating_add(ns));
     let (mut left_out, mut filters) = (false, Filters::default());
     while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
         if event.seq > limit {
             found = true;
+            break;
+        }
+        if until.is_some_and(|ns| event.time_ns >= ns) {
             break;
         }
         last = event.seq;
@@ -140,9 +155,10 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         left_out || args.without.is_none(),
         "no event before that moment has the number that --without gives"
     );
-    if !args.all && exceeds(&space, &tasks, args.pid) {
+    let process = args.process.as_ref();
+    if !args.all && exceeds(&space, &tasks, process) {
         anyhow::bail!(
-            "{}: the processes have more than {} mappings at that moment: give --pid for one \
+            "{}: the processes have more than {} mappings at that moment: give --process for one \
              process, or --all for all of them",
             name_of(trace),
             grouped(MOST as u64)
@@ -150,7 +166,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     }
     let maps = Maps {
         seq: last,
-        processes: processes(&space, &tasks, args.pid),
+        processes: processes(&space, &tasks, process),
         filtered: LeftOut::of(trace, &filters),
     };
     if args.json {
@@ -177,10 +193,11 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn processes<'s>(space: &'s Space, tasks: &'s Tasks, pid: Option<u32>) -> Vec<Process<'s>> {
+fn processes<'s>(space: &'s Space, tasks: &'s Tasks, process: Option<&Who>) -> Vec<Process<'s>> {
     let mut list: Vec<Process<'s>> = tasks
         .living()
-        .filter(|p| pid.is_none_or(|pid| p.tgid.0 == pid) && space.state(p.mm) == MmState::Live)
+        .filter(|p| process.is_none_or(|who| who.is(p.tgid.0, &p.comm)))
+        .filter(|p| space.state(p.mm) == MmState::Live)
         .map(|p| Process {
             pid: p.tgid.0,
             comm: &p.comm,
@@ -193,8 +210,8 @@ fn processes<'s>(space: &'s Space, tasks: &'s Tasks, pid: Option<u32>) -> Vec<Pr
 }
 
 /// Whether there are more than [`MOST`] mappings. No more are counted.
-fn exceeds(space: &Space, tasks: &Tasks, pid: Option<u32>) -> bool {
-    let processes = processes(space, tasks, pid);
+fn exceeds(space: &Space, tasks: &Tasks, process: Option<&Who>) -> bool {
+    let processes = processes(space, tasks, process);
     let spaces = processes.iter().filter_map(|p| space.get(p.maps.mm));
     spaces.flat_map(|s| s.mappings()).nth(MOST).is_some()
 }

@@ -48,7 +48,7 @@ use rust_mm_trace::filter::Subject;
 use serde::Serialize;
 
 use self::screen::{Opening, Progress};
-use self::select::{NoWhere, Where, Which};
+use self::select::{Moment, NoEnd, NoReferences, NoWhere, Where, Which, Who};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;

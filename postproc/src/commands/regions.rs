@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Input, name_of, verdict};
+use super::{Checks, Input, NoEnd, NoReferences, Who, name_of, verdict};
 
 /// Show which memory was accessed, from a trace of regions
 ///
@@ -40,9 +40,13 @@ pub struct RegionsArgs {
     /// start, end, looks, accesses, writes, age, cpus (bits: CPU modulo 64)
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Show only this process
-    #[arg(long, value_name = "PID")]
-    process: Option<u32>,
+    /// Show only this process: its id, or its name, which may be a pattern such as 'python*'
+    #[arg(long, value_name = "PID|NAME")]
+    process: Option<Who>,
+    #[command(flatten)]
+    no_references: NoReferences,
+    #[command(flatten)]
+    no_end: NoEnd,
     #[command(flatten)]
     checks: Checks,
 }
@@ -58,18 +62,18 @@ struct Shown<'a> {
 }
 
 /// Writes regions line by line.
-struct Lines {
+struct Lines<'a> {
     out: Output,
     owners: Owners,
     start_ns: u64,
-    process: Option<u32>,
+    process: Option<&'a Who>,
     found: bool,
 }
 
 const COLUMNS: &str = "time_ns,process,mm,start,end,looks,accesses,writes,age,cpus";
 
-impl Lines {
-    fn new(header: &Header, process: Option<u32>) -> crate::error::Result<Self> {
+impl<'a> Lines<'a> {
+    fn new(header: &Header, process: Option<&'a Who>) -> crate::error::Result<Self> {
         let mut out = Output::create(Path::new("-"))?;
         writeln!(out, "{COLUMNS}").writing(out.name())?;
         Ok(Lines {
@@ -82,7 +86,7 @@ impl Lines {
     }
 }
 
-impl Consumer for Lines {
+impl Consumer for Lines<'_> {
     fn event(
         &mut self,
         event: &Event<'_>,
@@ -93,8 +97,8 @@ impl Consumer for Lines {
         let Body::Region(r) = event.body else {
             return Ok(());
         };
-        let (pid, _) = self.owners.of(event.mm);
-        if self.process.is_some_and(|only| only != pid) {
+        let (pid, comm) = self.owners.of(event.mm);
+        if self.process.is_some_and(|only| !only.is(pid, comm)) {
             return Ok(());
         }
         self.found = true;
@@ -115,7 +119,13 @@ impl Consumer for Lines {
     }
 }
 
+/// Why there is nothing else to select.
+const NO_REFERENCES: &str = "reports of regions are no references: --process selects a process, and --csv \
+                             prints times and addresses to select from";
+
 pub fn run(args: &RegionsArgs) -> anyhow::Result<ExitCode> {
+    args.no_references.refuse(NO_REFERENCES)?;
+    args.no_end.refuse(NO_REFERENCES)?;
     args.input.each(|trace| run_one(args, trace))
 }
 
@@ -135,11 +145,12 @@ fn run_one(args: &RegionsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, consumer];
         pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)
     };
+    let process = args.process.as_ref();
     if args.csv {
-        let mut lines = Lines::new(header, args.process)?;
+        let mut lines = Lines::new(header, process)?;
         pass(&mut lines)?;
         lines.out.finish()?;
-        is_there(args.process, lines.found)?;
+        is_there(process, lines.found)?;
         return Ok(verdict(&checker.report()));
     }
     let mut summaries = Summaries::default();
@@ -147,8 +158,8 @@ fn run_one(args: &RegionsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let report = checker.report();
     let cut = summaries.cut();
     let mut spaces = summaries.spaces();
-    spaces.retain(|s| args.process.is_none_or(|pid| s.pid == pid));
-    is_there(args.process, !spaces.is_empty())?;
+    spaces.retain(|s| process.is_none_or(|only| only.is(s.pid, &s.comm)));
+    is_there(process, !spaces.is_empty())?;
     let shown = Shown {
         path: name_of(trace),
         sampling,
@@ -165,11 +176,11 @@ fn run_one(args: &RegionsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses a process that has no region.
-fn is_there(process: Option<u32>, found: bool) -> anyhow::Result<()> {
+fn is_there(process: Option<&Who>, found: bool) -> anyhow::Result<()> {
     match process.filter(|_| !found) {
         None => Ok(()),
-        Some(pid) => anyhow::bail!(
-            "process {pid} has no regions in the trace; `postproc regions` without --process lists \
+        Some(who) => anyhow::bail!(
+            "process {who} has no regions in the trace; `postproc regions` without --process lists \
              the processes"
         ),
     }

@@ -11,7 +11,7 @@ use crate::trace::Trace;
 use crate::units::Tid;
 use clap::Args;
 use rust_mm_trace::amount;
-use rust_mm_trace::filter::{Field, Subject};
+use rust_mm_trace::filter::{Field, Subject, fits};
 
 /// Which references to read.
 #[derive(Args)]
@@ -294,9 +294,14 @@ fn text(text: &str) -> String {
     shown + "\""
 }
 
-/// A name or a pattern. Brackets alone make no pattern, for names have them.
+/// Whether a name is a pattern. Brackets alone make none, for names have them.
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?'])
+}
+
+/// A name or a pattern.
 fn named(field: &str, name: &str) -> String {
-    let operator = match name.contains(['*', '?']) {
+    let operator = match is_pattern(name) {
         true => "~",
         false => "==",
     };
@@ -329,7 +334,7 @@ fn time(ns: u64) -> String {
 
 /// A moment of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Moment {
+pub enum Moment {
     /// So many ns after the beginning.
     Time(u64),
     /// After this share of the whole length.
@@ -338,7 +343,7 @@ enum Moment {
 
 impl Moment {
     /// In ns after the beginning of the trace or the window.
-    fn after_begin(self, option: &str, trace: &Trace) -> anyhow::Result<u64> {
+    pub fn after_begin(self, option: &str, trace: &Trace) -> anyhow::Result<u64> {
         let share = match self {
             Moment::Time(ns) => return Ok(ns),
             Moment::Share(share) => share,
@@ -409,6 +414,17 @@ impl FromStr for Who {
                 .map(Who::Id)
                 .map_err(|_| "there is no such id".into()),
             false => Ok(Who::Name(text.into())),
+        }
+    }
+}
+
+impl Who {
+    /// Whether it is a process with this id and name.
+    pub fn is(&self, pid: u32, name: &str) -> bool {
+        match self {
+            Who::Id(id) => *id == pid,
+            Who::Name(pattern) if is_pattern(pattern) => fits(pattern.as_bytes(), name.as_bytes()),
+            Who::Name(own) => own == name,
         }
     }
 }
@@ -486,17 +502,14 @@ impl fmt::Display for Addresses {
     }
 }
 
-/// Selections of a command that cannot have any.
+/// Selections of references, of a command that shows none: all but those of processes and of the end
+/// of a time.
 #[derive(Args)]
-pub struct NoWhere {
+pub struct NoReferences {
     #[arg(long = "where", id = "where", value_name = "EXPR", hide = true)]
     clause: Option<String>,
     #[arg(long, hide = true)]
     since: Option<String>,
-    #[arg(long, hide = true)]
-    until: Option<String>,
-    #[arg(long, hide = true)]
-    process: Option<String>,
     #[arg(long, hide = true)]
     comm: Vec<String>,
     #[arg(long, hide = true)]
@@ -505,22 +518,58 @@ pub struct NoWhere {
     address: Vec<String>,
 }
 
-impl NoWhere {
+impl NoReferences {
     /// Refuses all of them.
     pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
         let given = [
             ("--where", self.clause.is_some()),
             ("--since", self.since.is_some()),
-            ("--until", self.until.is_some()),
-            ("--process", self.process.is_some()),
             ("--comm", !self.comm.is_empty()),
             ("--mapping", !self.mapping.is_empty()),
             ("--address", !self.address.is_empty()),
         ];
-        match given.into_iter().find(|(_, is_given)| *is_given) {
-            None => Ok(()),
-            Some((option, _)) => anyhow::bail!("{option}: {why}"),
-        }
+        refuse_given(&given, why)
+    }
+}
+
+fn refuse_given(given: &[(&str, bool)], why: &str) -> anyhow::Result<()> {
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((option, _)) => anyhow::bail!("{option}: {why}"),
+    }
+}
+
+/// The end of a time, of a command that cannot have one.
+#[derive(Args)]
+pub struct NoEnd {
+    #[arg(long, hide = true)]
+    until: Option<String>,
+}
+
+impl NoEnd {
+    /// Refuses it.
+    pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        refuse_given(&[("--until", self.until.is_some())], why)
+    }
+}
+
+/// Selections of a command that cannot have any.
+#[derive(Args)]
+pub struct NoWhere {
+    #[command(flatten)]
+    references: NoReferences,
+    #[command(flatten)]
+    end: NoEnd,
+    #[arg(long, hide = true)]
+    process: Option<String>,
+}
+
+impl NoWhere {
+    /// Refuses all of them.
+    pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        self.references.refuse(why)?;
+        self.end.refuse(why)?;
+        refuse_given(&[("--process", self.process.is_some())], why)
     }
 }
 

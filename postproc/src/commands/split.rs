@@ -12,6 +12,7 @@ use clap::Args;
 use rust_mm_trace::amount::Size;
 use serde::Serialize;
 
+use super::NoWhere;
 use super::microseconds;
 use super::note;
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
@@ -58,6 +59,8 @@ pub struct SplitArgs {
     /// The directory for the files, which must not exist, or be empty
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    #[command(flatten)]
+    no_filter: NoWhere,
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
@@ -89,6 +92,8 @@ pub struct JoinArgs {
     /// The output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    no_filter: NoWhere,
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
@@ -147,7 +152,12 @@ struct JoinSummary<'a, J> {
     joined: &'a J,
 }
 
+/// Why there is nothing to select.
+const WHOLE: &str = "the files have all records, so that `postproc join` can make the trace again; `postproc \
+                     export --where` writes some of the references";
+
 pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(WHOLE)?;
     let trace = Trace::open_watched(&args.trace, &mut Opening::default())?;
     let by = match args.by {
         Way::Pieces(by) => by,
@@ -259,6 +269,7 @@ fn text(directory: &Path, done: &SplitTrace) -> Result<String, std::fmt::Error> 
 }
 
 pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(WHOLE)?;
     let to_stdout = args.output.as_os_str() == "-";
     if to_stdout && args.json {
         anyhow::bail!("--json and -o - both need standard output: give -o a file");

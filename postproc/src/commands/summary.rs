@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::screen::{Opening, Progress, grouped, print, stop_flag};
-use super::{Checks, for_each_trace, verdict};
+use super::{Checks, NoWhere, for_each_trace, verdict};
 
 /// Summarize traces: a row for each, which `postproc merge` adds up
 ///
@@ -37,6 +37,8 @@ pub struct SummaryArgs {
     /// The host on which these traces were made: a trace does not have it
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    #[command(flatten)]
+    no_filter: NoWhere,
     #[command(flatten)]
     checks: Checks,
 }
@@ -64,6 +66,10 @@ pub struct MergeArgs {
 }
 
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(
+        "a row is of all references, so that `postproc merge` adds like to like. `postproc report` and \
+         `postproc simulate` take selections",
+    )?;
     let mut rows = Rows::create(&args.output)?;
     let code = for_each_trace(
         &args.traces,

@@ -380,6 +380,19 @@ pub fn sizes_text(sizes: &BTreeSet<u64>) -> String {
     sizes.join(" and ")
 }
 
+/// The name of a process, by which --process finds it, and the file that it executed if that has another
+/// name.
+fn process_text(comm: &str, exe: &str) -> String {
+    // The kernel cuts the name.
+    const LONGEST: usize = 15;
+    let file = exe.rsplit('/').next().unwrap_or(exe);
+    let is_cut = comm.len() == LONGEST && file.starts_with(comm);
+    match file.is_empty() || file == comm || is_cut {
+        true => comm.into(),
+        false => format!("{comm} ({exe})"),
+    }
+}
+
 fn process_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<ProcessRow> {
     let mut rows: Vec<ProcessRow> = outcome
         .world
@@ -642,9 +655,9 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         Ok(())
     };
     let process = |r: &ProcessRow| {
-        let name = if r.exe.is_empty() { &r.comm } else { &r.exe };
+        let name = process_text(&r.comm, &r.exe);
         (
-            format!("{:>7} {}", r.pid, printable(name, 36)),
+            format!("{:>7} {}", r.pid, printable(&name, 36)),
             cells(&r.counters),
         )
     };
@@ -714,4 +727,24 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             "THE TRACE IS NOT GOOD."
         }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_have_the_names_that_select_them() {
+        assert_eq!(process_text("cc1", "/usr/libexec/gcc/cc1"), "cc1");
+        assert_eq!(process_text("sh", "dash"), "sh (dash)");
+        assert_eq!(
+            process_text("redis-server", "redis-check-rdb"),
+            "redis-server (redis-check-rdb)"
+        );
+        assert_eq!(
+            process_text("systemd-journal", "systemd-journald"),
+            "systemd-journal"
+        );
+        assert_eq!(process_text("init", ""), "init");
+    }
 }

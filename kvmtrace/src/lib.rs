@@ -8,9 +8,12 @@
 mod text;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use activator::{Io, Name};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 
 /// The name of the command.
@@ -103,13 +106,18 @@ pub fn command() -> Command {
         .max_term_width(90)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        // What the activator has for all of its commands.
-        .args(activator.get_arguments().cloned())
         .after_help(EXAMPLES);
+    // What the activator has for all of its commands. Commands that read traces do not have it.
+    let of_all: Vec<_> = activator.get_arguments().cloned().collect();
+    let of_all: Vec<_> = of_all.into_iter().map(|arg| arg.global(false)).collect();
+    command = command.args(&of_all);
     let of_both = |name: &str| OF_BOTH.contains(&name);
     let controls = activator.get_subcommands();
     let controls = controls.filter(|c| !of_both(c.get_name()));
-    for subcommand in controls.chain(postproc.get_subcommands()) {
+    for subcommand in controls {
+        command = command.subcommand(texts.named(subcommand.clone()).args(&of_all));
+    }
+    for subcommand in postproc.get_subcommands() {
         command = command.subcommand(texts.named(subcommand.clone()));
     }
     let template = template(&command);
@@ -143,8 +151,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     done.unwrap_or_else(|e| e.exit())
 }
 
+/// The option of the activator that stands before a command, or behind it.
+const DEVICE: &str = "device";
+
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
 fn control(matches: &ArgMatches) -> Result<ExitCode, clap::Error> {
-    let cli = activator::cli::Cli::from_arg_matches(matches)?;
+    let mut cli = activator::cli::Cli::from_arg_matches(matches)?;
+    let behind = matches.subcommand().map(|(_, behind)| behind);
+    let behind = behind.filter(|behind| is_given(behind, DEVICE));
+    if let Some(device) = behind.and_then(|behind| behind.get_one::<PathBuf>(DEVICE)) {
+        cli.device.clone_from(device);
+    }
     let mut io = Io {
         out: &mut std::io::stdout(),
         err: &mut std::io::stderr(),
@@ -157,6 +177,12 @@ fn control(matches: &ArgMatches) -> Result<ExitCode, clap::Error> {
 }
 
 fn read(matches: &ArgMatches) -> Result<ExitCode, clap::Error> {
+    if is_given(matches, DEVICE) {
+        return Err(command().error(
+            ErrorKind::ArgumentConflict,
+            "--device is for commands that control tracing, and this one reads a trace",
+        ));
+    }
     let cli = postproc::commands::Cli::from_arg_matches(matches)?;
     Ok(postproc::commands::execute_as(cli, command()))
 }

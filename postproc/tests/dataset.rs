@@ -564,6 +564,18 @@ fn merged_summaries_are_the_sum_in_any_order() {
             .replace("\"page_size\":4096", "\"page_size\":8192")
             .as_bytes(),
     );
+    place.good(&["summary", "1.vmt", "-o", "table.parquet"]);
+    let message = place.refused(&["merge", "2.ndjson", "table.parquet"]);
+    assert!(
+        message.contains("table.parquet is a table of Parquet, and merge reads lines of JSON"),
+        "{message}"
+    );
+    place.write("odd", b"\xff\xfe\n");
+    let message = place.refused(&["merge", "2.ndjson", "odd"]);
+    assert!(
+        message.contains("odd, line 1 is no text: give the lines"),
+        "{message}"
+    );
     let message = place.refused(&["merge", "2.ndjson", "huge.ndjson"]);
     assert!(
         message.contains("8192") && message.contains("line 1"),

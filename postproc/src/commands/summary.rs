@@ -92,6 +92,9 @@ fn summarize(args: &SummaryArgs, path: &Path) -> anyhow::Result<(Summary, ExitCo
     Ok((summary, verdict(&report)))
 }
 
+/// What a table of Parquet begins with.
+const PARQUET: &[u8] = b"PAR1";
+
 pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let mut sum = Sum::default();
     for path in &args.summaries {
@@ -99,9 +102,22 @@ pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
             Some("-") => "standard input".into(),
             _ => path.display().to_string(),
         };
-        let lines = open(path).with_context(|| format!("cannot read {name}"))?;
+        let mut lines = open(path).with_context(|| format!("cannot read {name}"))?;
+        let first = lines.fill_buf();
+        let first = first.with_context(|| format!("cannot read {name}"))?;
+        anyhow::ensure!(
+            !first.starts_with(PARQUET),
+            "{name} is a table of Parquet, and merge reads lines of JSON: give what `postproc summary -o \
+             FILE.ndjson` writes"
+        );
         for (number, line) in (1..).zip(lines.lines()) {
-            let line = line.with_context(|| format!("cannot read {name}"))?;
+            let line = line.map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => anyhow::anyhow!(
+                    "{name}, line {number} is no text: give the lines of JSON that `postproc summary` has \
+                     written"
+                ),
+                _ => anyhow::Error::new(error).context(format!("cannot read {name}")),
+            })?;
             if line.trim().is_empty() {
                 continue;
             }

@@ -144,7 +144,8 @@ pub enum Error {
     },
     /// A file that is not a trace.
     #[error(
-        "{path}: not a kVMTrace trace: byte 0 begins with {found:#018x}, not {want:#018x}{hint}"
+        "{path}: not a kVMTrace trace: the file begins with {}, not with {}{hint}",
+        eight_bytes(*found), eight_bytes(*want)
     )]
     Foreign {
         /// The file.
@@ -556,5 +557,16 @@ impl<T> OutputContext<T> for std::io::Result<T> {
             what: what.into(),
             source,
         })
+    }
+}
+/// Eight bytes of a file: as text, if they are printable, and as a number.
+fn eight_bytes(value: u64) -> String {
+    let bytes = value.to_le_bytes();
+    let is_text = bytes
+        .iter()
+        .all(|b| matches!(b, b' '..=b'~' | b'\t' | b'\n'));
+    match is_text {
+        true => format!("{:?} ({value:#018x})", String::from_utf8_lossy(&bytes)),
+        false => format!("{value:#018x}"),
     }
 }

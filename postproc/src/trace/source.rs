@@ -713,6 +713,7 @@ fn foreign_hint(bytes: &[u8]) -> &'static str {
         (&[0x1f, 0x8b], " (gzip data: decompress it first)"),
         (b"\x7fELF", " (an ELF file)"),
         (b"PERFILE2", " (perf.data)"),
+        (b"PAR1", " (a table of Parquet)"),
         (&[0xc1, 0x1f, 0xfc, 0xc1], " (a CTF stream)"),
     ];
     if bytes.iter().take(4096).all(|&b| b == 0) {

@@ -934,14 +934,15 @@ records of references, and another one for events. The fill of a ring is the par
 sub-buffers that are not free at the end of the interval. The sub-buffer that is being
 filled is not free, even if it has one record only: with 8 sub-buffers, a ring that is in
 use is at least 12.5% full. A ring keeps a reserve for tasks that cannot wait, so other
-tasks may wait before the ring is 100% full. The line begins with LOST if records were lost
-in the interval.
+tasks may wait before the ring is 100% full. The line begins with LOST if records were
+lost in the interval.
 
 If a trace is on, `top` shows that trace, and never ends it. A trace that was begun
-without --count has no counts of processes and mappings, but it has rings. If no trace is on, `top` begins
-one that only counts: nothing is recorded or written. That trace ends with `top`: after
-the last round, at a signal such as Ctrl-C, when CMD ends, or when nobody reads the
-output any more. If `top` is killed, the trace goes on; `activator off` ends it.
+without --count has no counts of processes and mappings, but it has rings. If no trace
+is on, `top` begins one that only counts: nothing is recorded or written. That trace ends
+with `top`: after the last round, at a signal such as Ctrl-C, when CMD ends, or when
+nobody reads the output any more. If `top` is killed, the trace goes on;
+`activator off` ends it.
 
 On a terminal, the table is redrawn in place, and what CMD writes to the terminal is
 discarded. Otherwise, and with --once or --json, the table or the line of JSON is printed
@@ -1255,8 +1256,8 @@ With CMD, the trace ends when CMD has ended, as with `activator run`, and the ex
 that of CMD. Otherwise the trace ends at the first of these: Ctrl-C (or SIGTERM, SIGHUP,
 SIGQUIT), the end of --for, or the end of the process of --pid. The exit code is then 0 if
 the trace is good, and 1 if it is bad. A short summary goes to standard error, with the
-commands that come next. With --json, the kernel's status goes to standard output after the
-end; with CMD, it goes to standard error.
+commands that come next. With --json, the kernel's status goes to standard output after
+the end; with CMD, it goes to standard error.
 
 `activator on` and `activator off` begin and end a trace without waiting in between. If
 `record` is killed, the trace goes on, and `activator off` ends it.";

@@ -59,9 +59,9 @@ Examples:
   kvmtrace compare base.vmt new.vmt --fail-above 5%
   kvmtrace export ls.vmt --format csv -o ls.csv
 
-`kvmtrace COMMAND --help` explains the options of a command, and gives examples. The commands are
-those of `activator` (record and control) and `postproc` (read and change), which scripts may call
-instead.
+`kvmtrace COMMAND --help` explains the options of a command, and gives examples. The
+commands are those of `activator` (record and control) and `postproc` (read and change),
+which scripts may call instead.
 
 Exit codes:
   0    good
@@ -69,7 +69,11 @@ Exit codes:
   2    wrong usage, or input or output failed, or the kernel refused
   3    more memory is needed than `kvmtrace compare --fail-above` permits
   129, 130, 131, 143  ended by SIGHUP, SIGINT (Ctrl-C), SIGQUIT, SIGTERM
-`record`, `run` and `top` exit with the code of the command that they ran, if the trace is good.";
+`record`, `run` and `top` exit with the code of the command that they ran, if the trace
+is good.";
+
+/// The most characters of a line of help.
+const WIDTH: usize = 90;
 
 /// Which tool has defined a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +107,7 @@ pub fn command() -> Command {
     let mut command = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .about(ABOUT)
-        .max_term_width(90)
+        .max_term_width(WIDTH)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(EXAMPLES);
@@ -194,6 +198,22 @@ mod tests {
     #[test]
     fn is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn lines_of_help_are_not_wrapped() {
+        for line in EXAMPLES.lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+        for subcommand in command().get_subcommands() {
+            let help = subcommand.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            // Commands that are shown cannot be shorter.
+            for line in help.lines().filter(|line| !line.starts_with("  ")) {
+                let length = line.chars().count();
+                assert!(length <= WIDTH, "{}: {line}", subcommand.get_name());
+            }
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ type Stop = Arc<AtomicBool>;
     postproc damon run.vmt --where 'mapping_kind == anon'\n  \
     postproc damon run.vmt --json | jq '.targets[0].working_set_least'\n  \
     postproc damon run.vmt --record damon.data --process 1234\n\n\
-    To record process 1234 without damo, as root (the times must be those of kVMTrace's clock):\n  \
+    To record process 1234 without damo, as root (with the times of kVMTrace's clock):\n  \
     cd /sys/kernel/tracing; echo mono > trace_clock; echo 1 > events/damon/damon_aggregated/enable\n  \
     cat trace_pipe > damon.txt &\n  \
     cd /sys/kernel/mm/damon/admin/kdamonds; echo 1 > nr_kdamonds; echo 1 > 0/contexts/nr_contexts\n  \

@@ -71,7 +71,7 @@ pub const NEEDS_MORE: u8 = 3;
         129  ended by SIGHUP\n  \
         130  ended by SIGINT (Ctrl-C)\n  \
         143  ended by SIGTERM\n\
-        Each of these signals ends every command within a second. No temporary file remains, \
+        Each of these signals ends every command within a second. No temporary file remains,\n\
         and each output file is either complete or absent.\n\n\
         Examples:\n  \
         postproc check run.vmt\n  \

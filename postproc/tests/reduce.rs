@@ -474,6 +474,26 @@ fn a_reduced_file_says_what_it_is_good_for() {
             (&made["valid_from_pages"], &made["evms_size"]),
             (&64.into(), &8.into())
         );
+        // The text says why the memory is larger than what was asked for.
+        let told = |size: &str| {
+            let args = [
+                "reduce",
+                "t.vmtrace",
+                "--method",
+                id,
+                "--size",
+                size,
+                "-o",
+                "k.csv",
+            ];
+            let output = support::postproc(&args, d);
+            assert!(output.status.success());
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert!(told("64").ends_with("for memories of 64 pages and more\n"));
+        let raised = told("10");
+        let why = "for memories of 32 pages and more, which is 4 N of the trace (N=8); --size gave 10 pages\n";
+        assert!(raised.ends_with(why), "{raised}");
         let from = ["simulate", "--json", "--from", "csv", "r.csv.zst"];
         let short = json(d, &[&from[..], &sizes].concat());
         assert_eq!(short["references"], made["left"]);

@@ -229,8 +229,10 @@ fn tell(
 }
 
 fn text(r: &Reduced) -> String {
+    let why = r.why_larger();
+    let why = why.map_or_else(String::new, |why| format!(", {why}"));
     format!(
-        "{}: {} of {} references left (1 in {:.1}); for memories of {} pages and more",
+        "{}: {} of {} references left (1 in {:.1}); for memories of {} pages and more{why}",
         r.output,
         grouped(r.left),
         grouped(r.references),

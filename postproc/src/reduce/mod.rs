@@ -65,6 +65,26 @@ pub struct Reduced {
     pub left: u64,
 }
 
+impl Reduced {
+    /// Why the smallest memory is larger than what was asked for, in words; `None` if it is not.
+    pub fn why_larger(&self) -> Option<String> {
+        let note = &self.note;
+        let method = registry().iter().find(|m| m.id == note.method)?;
+        let asked = note.k * method.valid_from_times;
+        let of_n = u64::from(note.evms_size) * FIFO_TIMES;
+        if note.valid_from_pages <= asked {
+            return None;
+        }
+        Some(match note.valid_from_pages == of_n {
+            true => format!(
+                "which is {FIFO_TIMES} N of the trace (N={}); --size gave {} pages",
+                note.evms_size, note.k
+            ),
+            false => format!("as it was read; --size gave {} pages", note.k),
+        })
+    }
+}
+
 /// Writes a reduced trace as csv, which begins with a [`Note`].
 pub struct Reduction {
     method: &'static MethodEntry,
@@ -82,7 +102,7 @@ pub struct Reduction {
 }
 
 /// A FIFO-reduced trace is good from four times its N on; see docs/fidelity.md.
-const FIFO_TIMES: u64 = 4;
+pub const FIFO_TIMES: u64 = 4;
 
 impl Reduction {
     /// Reduces to `path` by `method`; `evms_size` is N of the trace, 0 if no

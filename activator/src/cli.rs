@@ -308,7 +308,7 @@ pub struct TraceArgs {
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
 
-    /// Pages that one eviction can take from the set [default: N/16, from 1 to 12]
+    /// Pages that one eviction can take from the set [default: N/16, from 1 to 13]
     ///
     /// When a page enters the full set, the oldest page is evicted. With K above 1, the same
     /// eviction also takes other pages: those of the next K - 1 admissions that are in the

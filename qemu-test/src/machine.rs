@@ -289,6 +289,16 @@ pub fn run_to_end(name: &str, qemu: &mut Command, limit: Duration) -> Result<Opt
     Ok(status)
 }
 
+/// The last lines of a text, and the file that has all of it.
+pub fn tail(text: &str, path: &Path) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    format!(
+        "{}\n(all of it: {})",
+        lines[lines.len().saturating_sub(25)..].join("\n"),
+        path.display()
+    )
+}
+
 /// Checks that a console has no line that no healthy kernel prints.
 ///
 /// # Errors
@@ -657,14 +667,7 @@ impl Machine {
         }
 
         let console = String::from_utf8_lossy(&fs::read(dir.join("console.log"))?).into_owned();
-        let tail = || {
-            let lines: Vec<_> = console.lines().collect();
-            format!(
-                "{}\n(all of it: {})",
-                lines[lines.len().saturating_sub(25)..].join("\n"),
-                dir.join("console.log").display()
-            )
-        };
+        let tail = || tail(&console, &dir.join("console.log"));
         if self.profile == Profile::Smp && executed_the_past(&console) {
             let why = "a CPU executed a breakpoint that is not in memory any more";
             return Ok(Booted::Failed(why.into()));

@@ -236,13 +236,7 @@ fn boot(dir: &Path, disk: &Path, given: &Path, stage: &str, firmware: Firmware) 
     let status = machine::run_to_end(&format!("metal-{stage}"), &mut qemu, DEADLINE)?;
     let tail = |path: &Path| {
         let text = fs::read(path).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().collect();
-        format!(
-            "{}\n(all of it: {})",
-            lines[lines.len().saturating_sub(25)..].join("\n"),
-            path.display()
-        )
+        machine::tail(&String::from_utf8_lossy(&text), path)
     };
     let Some(status) = status else {
         bail!(

@@ -299,14 +299,18 @@ pub fn scenarios() -> Vec<Scenario> {
 pub fn table() {
     let Ok(rows) = ROWS.lock() else { return };
     println!(
-        "\n{:<10} {:<43} {:<42} {:>9} {:>9}",
+        "\n{:<16} {:<43} {:<51} {:>9} {:>9}",
         "control", "protection that it takes away", "counted", "with", "without"
     );
     for r in rows.iter() {
         let c = r.control;
         println!(
-            "{:<10} {:<43} {:<42} {:>9} {:>9}",
-            c.name, c.protection, c.counted, r.whole, r.broken
+            "{:<16} {:<43} {:<51} {:>9} {:>9}",
+            c.label(),
+            c.protection,
+            c.counted,
+            r.whole,
+            r.broken
         );
     }
 }

@@ -106,9 +106,7 @@ impl MemorySize {
             }
         }
     }
-}
 
-impl MemorySize {
     /// Reads a size where there is no footprint. `why` says why.
     ///
     /// # Errors
@@ -120,7 +118,7 @@ impl MemorySize {
 
     fn read(text: &str, of: Of) -> Result<Self, String> {
         match Size::read(text, of)? {
-            Size::Number(0) => Err("a memory has 1 page or more".into()),
+            Size::Number(0) => Err("give 1 page or more".into()),
             Size::Number(pages) => Ok(MemorySize::Pages(pages)),
             Size::Bytes(bytes) => Ok(MemorySize::Bytes(bytes)),
             Size::Share(millionths) => Ok(MemorySize::Footprint(Percent { millionths })),

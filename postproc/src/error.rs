@@ -559,12 +559,13 @@ impl<T> OutputContext<T> for std::io::Result<T> {
         })
     }
 }
+
 /// Eight bytes of a file: as text, if they are printable, and as a number.
 fn eight_bytes(value: u64) -> String {
     let bytes = value.to_le_bytes();
     let is_text = bytes
         .iter()
-        .all(|b| matches!(b, b' '..=b'~' | b'\t' | b'\n'));
+        .all(|b| matches!(b, b' '..=b'~' | b'\t' | b'\r' | b'\n'));
     match is_text {
         true => format!("{:?} ({value:#018x})", String::from_utf8_lossy(&bytes)),
         false => format!("{value:#018x}"),

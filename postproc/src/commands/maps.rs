@@ -169,6 +169,9 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         processes: processes(&space, &tasks, process),
         filtered: LeftOut::of(trace, &filters),
     };
+    if let (Some(who), true) = (process, maps.processes.is_empty()) {
+        note!("no process {who} lives at that moment; without --process, all processes are shown");
+    }
     if args.json {
         print_json(&maps)?;
     } else {

@@ -659,13 +659,18 @@ pub fn refused(what: &str, errno: Errno) -> Failure {
 pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this activator: \
      use the activator that was built with the kernel that runs";
 
+/// The message for a kernel whose page tables belong to another one.
+const PARAVIRTUALIZED: &str = "this kernel is a paravirtualized guest of Xen (PV), whose page tables it cannot \
+     change by itself: boot it as an HVM or PVH guest, or without Xen";
+
 /// Asks for the status. A kernel that knows fewer figures than this program leaves the others 0. Of a
 /// kernel that knows more, this program gets those that it knows. Refuses a kernel that is older than
 /// the first version.
 pub fn status(control: &dyn Control) -> Result<Status, Failure> {
-    let status = control
-        .status()
-        .map_err(|e| refused("report the status", e))?;
+    let status = control.status().map_err(|e| match e.0 {
+        libc::ENODEV => Failure::usage(PARAVIRTUALIZED),
+        _ => refused("report the status", e),
+    })?;
     if status.raw.size < VMTRACE_STATUS_SIZE_VER0 {
         return Err(Failure::usage(OTHER_VERSION));
     }
@@ -1145,6 +1150,10 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
              --virtual-time",
         ),
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
+        // An output may be without a device, too.
+        (libc::ENODEV, _) if control.status().is_err_and(|e| e == errno) => {
+            Failure::usage(PARAVIRTUALIZED)
+        }
         (libc::ETIMEDOUT, _) => takes_nothing(output),
         _ => cant_write(output, errno).unwrap_or_else(|| refused("start the trace", errno)),
     }
@@ -1569,6 +1578,22 @@ mod tests {
             let code = if errno == libc::ETIMEDOUT { 1 } else { 2 };
             assert_eq!(failure.code, code);
         }
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_traced() {
+        let out = File::open("/dev/null").expect("null");
+        let fake = Fake::default();
+        fake.refuse_start(libc::ENODEV);
+        let begin = || {
+            start(&fake, &config("/t.vmt"), std::os::fd::AsFd::as_fd(&out)).expect_err("refused")
+        };
+        // Of the output.
+        assert!(!begin().message.contains("Xen"));
+        fake.is_unfit.set(true);
+        assert!(begin().message.contains("a paravirtualized guest of Xen"));
+        let failure = status(&fake).map(drop).expect_err("refused");
+        assert_eq!(failure, begin());
     }
 
     #[test]

@@ -33,6 +33,8 @@ use crate::units::Pages;
 pub struct Fake {
     status: RefCell<vmtrace_status>,
     refuse: Cell<i32>,
+    /// The machine is none that can be traced.
+    pub is_unfit: Cell<bool>,
     looks_until_full: Cell<Option<u32>>,
     looks_until_off: Cell<Option<u32>>,
     looks_until_refused: Cell<Option<u32>>,
@@ -83,6 +85,7 @@ impl Default for Fake {
                 ..Default::default()
             }),
             refuse: Cell::new(0),
+            is_unfit: Cell::new(false),
             looks_until_full: Cell::new(None),
             looks_until_off: Cell::new(None),
             looks_until_refused: Cell::new(None),
@@ -562,6 +565,9 @@ impl Control for Fake {
     }
 
     fn status(&self) -> Result<Status, Errno> {
+        if self.is_unfit.get() {
+            return Err(Errno(libc::ENODEV));
+        }
         let mut status = self.status.borrow_mut();
         if status.state == VMTRACE_STATE_ON {
             if Self::due(&self.looks_until_refused) {

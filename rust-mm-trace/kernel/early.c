@@ -99,7 +99,9 @@ static int __init vmtrace_early_init(void)
 
 	if (!vmtrace_early_wanted)
 		return 0;
-	if (vmtrace_early.size <= most)
+	if (!vmtrace_owns_tables())
+		ret = -ENODEV;
+	else if (vmtrace_early.size <= most)
 		ret = vmtrace_rs_early(&vmtrace_early);
 	if (ret)
 		pr_err("vmtrace: no trace from boot (%d): size=%llu of at most %llu, evms=%u\n",

@@ -115,6 +115,8 @@ struct vmtrace_pte_facts {
 	bool uffd;
 	bool key_reads;
 	bool key_writes;
+	/* Not of the PTE, but of the processor. */
+	bool has_shadow_stacks;
 	u64 pfn;
 	/* What it becomes. */
 	u64 disable;
@@ -334,6 +336,7 @@ extern unsigned long vmtrace_stall_limit;
 /* Set 0 of the present trace; 0 without one. */
 extern struct vmtrace_view vmtrace_view;
 
+bool vmtrace_owns_tables(void);
 unsigned long vmtrace_entry_of(const pte_t *ptep);
 pte_t *vmtrace_entry_at(unsigned long entry);
 bool vmtrace_entry_is_of(unsigned long entry, const struct mm_struct *mm);

@@ -1547,7 +1547,6 @@ mod tests {
         f
     }
 
-    /// All combinations of the bits that mean something, with some frames.
     #[test]
     fn stall_is_time_without_progress() {
         let mut stall = Stall::new(5);
@@ -1876,8 +1875,15 @@ mod tests {
         assert!(call(1, 9).is_left());
     }
 
+    /// All combinations of the bits that mean something, with some frames.
     #[test]
     fn entries_are_what_c_says() {
+        // The functions of C translate between Xen's frames and the kernel's.
+        // SAFETY: Only looks at what the CPU is.
+        if !unsafe { bindings::vmtrace_owns_tables() } {
+            return;
+        }
+        let has_config = cfg!(CONFIG_X86_USER_SHADOW_STACK);
         const BITS: [u32; 13] = [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 58, 59, 63];
         const FRAMES: [u64; 4] = [0, 1, 0x12_3456, 0xf_ffff_ffff];
         for combination in 0..1u64 << BITS.len() {
@@ -1888,10 +1894,13 @@ mod tests {
             for frame in FRAMES {
                 let raw = bits | frame << 12 & frame_mask();
                 let (pte, f) = (Pte(raw), facts(raw, 0));
+                // Dirty, and not writable. The CPU may have them although the kernel does not.
+                let is_stack = raw & (1 << 1 | 1 << 6) == 1 << 6;
                 let [disabled, enabled] = [pte.disable(frame_mask()), pte.enable(frame_mask())];
                 let all_equal = pte.is_enabled() == f.enabled
                     && pte.is_disabled() == f.disabled
-                    && pte.is_writable() == f.writable
+                    && (pte.is_writable() || f.has_shadow_stacks && is_stack) == f.writable
+                    && pte.is_shadow_stack() == (has_config && is_stack)
                     && pte.is_young() == f.young
                     && pte.is_dirty() == f.dirty
                     && pte.is_special() == f.special
@@ -1910,6 +1919,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Disabling and enabling keeps the two bits, whatever the CPU has.
+    #[test]
+    fn shadow_stacks_stay_what_they_are() {
+        use bindings::{fault_flag_FAULT_FLAG_USER as USER, fault_flag_FAULT_FLAG_WRITE as WRITE};
+        // Present, of user mode, accessed, dirty, and not writable.
+        let stack = Pte(1 | 1 << 2 | 1 << 5 | 1 << 6 | 0x12_3456 << 12);
+        let disabled = stack.disable(frame_mask());
+        let [load, store] = [USER, USER | WRITE].map(|flags| Access { flags });
+        assert!(disabled.is_disabled() && disabled.may_enable(load));
+        assert!(!disabled.is_writable());
+        // Without its VMA, a store is taken for a plain one.
+        assert!(disabled.allows(load, 0) == Allowed::Yes);
+        assert!(disabled.allows(store, 0) == Allowed::NoRight);
+        assert!(disabled.touched(load, frame_mask()) == stack);
+        if cfg!(CONFIG_X86_USER_SHADOW_STACK) {
+            assert!(disabled.may_enable(store) && disabled.takes_stores());
+            assert!(disabled.touched(store, frame_mask()) == stack);
+        } else {
+            assert!(!disabled.may_enable(store) && !disabled.takes_stores());
+        }
+        // What only can be read is not one, dirty or not.
+        let read = Pte(stack.0 & !(1 << 6) | 1 << 58).disable(frame_mask());
+        assert!(read.is_dirty() && !read.is_shadow_stack() && !read.may_enable(store));
     }
 
     #[test]

@@ -143,7 +143,7 @@ unsigned long vmtrace_entry_of(const pte_t *ptep)
  */
 unsigned int vmtrace_pse_shift(u64 pte)
 {
-	return vmtrace_huge_shift(__pte(pte));
+	return vmtrace_huge_shift(native_make_pte(pte));
 }
 
 /* What to store at @ptep, and at those after it, instead of @pte. */
@@ -282,6 +282,15 @@ void __vmtrace_free_words(struct ptdesc *table)
 	free_page((unsigned long)words);
 }
 
+/*
+ * Whether the kernel can change page tables itself. As a paravirtualized guest of Xen it
+ * cannot: they are mapped read-only, and hypercalls change them. For Rust.
+ */
+bool vmtrace_owns_tables(void)
+{
+	return !cpu_feature_enabled(X86_FEATURE_XENPV);
+}
+
 /* The size that an entry maps, by log2. */
 static unsigned int vmtrace_entry_shift(unsigned long entry)
 {
@@ -326,7 +335,7 @@ void vmtrace_flush_page(struct mm_struct *mm, unsigned long addr,
 /* Whether a PMD leads to a page table. Not pmd_bad(), which looks at more. */
 static __always_inline bool vmtrace_pmd_table(pmd_t pmd)
 {
-	return (pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) == _PAGE_PRESENT;
+	return (native_pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) == _PAGE_PRESENT;
 }
 
 /* The entry that a handle is of, for Rust. Its page table is there. */
@@ -580,24 +589,24 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 	pmd_t *pmdp, pmd;
 	pgd_t pgd;
 
-	pgd = __pgd(READ_ONCE(pgdp->pgd));
+	pgd = native_make_pgd(READ_ONCE(pgdp->pgd));
 	if (pgd_none(pgd))
 		return false;
 	p4dp = p4d_offset_lockless(pgdp, pgd, t->a.address);
-	p4d = __p4d(READ_ONCE(p4dp->p4d));
+	p4d = native_make_p4d(READ_ONCE(p4dp->p4d));
 	if (!p4d_present(p4d))
 		return false;
 	pudp = pud_offset_lockless(p4dp, p4d, t->a.address);
-	pud = __pud(READ_ONCE(pudp->pud));
+	pud = native_make_pud(READ_ONCE(pudp->pud));
 	if (!pud_present(pud) || pud_leaf(pud))
 		return false;
 	pmdp = pmd_offset_lockless(pudp, pud, t->a.address);
-	pmd = __pmd(READ_ONCE(pmdp->pmd));
+	pmd = native_make_pmd(READ_ONCE(pmdp->pmd));
 	if (!vmtrace_pmd_table(pmd))
 		return false;
 	t->ptl = pte_lockptr(t->a.mm, &pmd);
 	t->ptep = pte_offset_kernel(&pmd, t->a.address);
-	t->pte = __pte(READ_ONCE(t->ptep->pte));
+	t->pte = native_make_pte(READ_ONCE(t->ptep->pte));
 	t->a.entry = vmtrace_entry_in(page_ptdesc(pmd_page(pmd)), t->ptep);
 	return true;
 }

@@ -49,7 +49,7 @@ static inline int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask,
  */
 static inline unsigned int vmtrace_pte_shift(pte_t pte)
 {
-	if (likely(!(pte_val(pte) & _PAGE_PSE)))
+	if (likely(!(native_pte_val(pte) & _PAGE_PSE)))
 		return PAGE_SHIFT;
 	return vmtrace_huge_shift(pte);
 }

@@ -7,8 +7,13 @@
 //! the CPU does not use it. The kernel inverts the frame of such an entry against speculation past
 //! the missing bit (arch/x86/include/asm/pgtable-invert.h), and so does this file.
 //!
-//! The functions are those of C in arch/x86/include/asm/pgtable.h, without what the kernel was not
-//! built with: shadow stacks. KUnit compares both for all combinations of bits.
+//! The functions are those of C in arch/x86/include/asm/pgtable.h. KUnit compares both for all
+//! combinations of bits.
+//!
+//! The entry of a shadow stack is dirty, and not writable: that is how the CPU recognizes one. It
+//! denies plain stores, and allows those of calls. On such a CPU, no other entry is like that: all
+//! others have a bit of software for "dirty" while they are not writable. The entry of a shadow stack
+//! keeps both bits while it is disabled.
 
 use kernel::bindings;
 
@@ -117,10 +122,22 @@ impl Pte {
         self.0 & (bit::PRESENT | DISABLED) == DISABLED
     }
 
-    /// Whether a store is allowed.
+    /// Whether a plain store is allowed.
     #[inline(always)]
     pub(crate) fn is_writable(self) -> bool {
         self.has(bit::RW)
+    }
+
+    /// Whether its bits are those of a shadow stack, in a kernel that has shadow stacks.
+    #[inline(always)]
+    pub(crate) fn is_shadow_stack(self) -> bool {
+        cfg!(CONFIG_X86_USER_SHADOW_STACK) && self.0 & (bit::RW | bit::DIRTY) == bit::DIRTY
+    }
+
+    /// Whether stores of some kind are allowed.
+    #[inline(always)]
+    pub(crate) fn takes_stores(self) -> bool {
+        self.is_writable() || self.is_shadow_stack()
     }
 
     #[inline(always)]
@@ -206,7 +223,7 @@ impl Pte {
     /// Whether the fault of an access may enable it, or must come again first.
     #[inline(always)]
     pub(crate) fn may_enable(self, access: Access) -> bool {
-        self.is_disabled() && (self.is_writable() || !access.writes())
+        self.is_disabled() && (!access.writes() || self.takes_stores())
     }
 
     /// Whether it allows an access, as its VMA does: a disabled one has kept the rights and the
@@ -243,10 +260,11 @@ impl Pte {
         denies & asked == 0
     }
 
-    /// What a disabled one becomes when an access enables it.
+    /// What a disabled one becomes when an access enables it. The entry of a shadow stack is dirty
+    /// already. make_dirty() would move its dirty bit, and so make it one of plain memory.
     #[inline(always)]
     pub(crate) fn touched(self, access: Access, mask: u64) -> Pte {
-        let pte = match access.writes() {
+        let pte = match access.writes() && !self.is_shadow_stack() {
             true => self.make_dirty(),
             false => self,
         };

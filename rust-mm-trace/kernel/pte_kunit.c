@@ -34,6 +34,7 @@ void vmtrace_pte_facts(u64 value, u32 pkru, struct vmtrace_pte_facts *f)
 		.uffd		= pte_uffd(pte),
 		.key_reads	= __pkru_allows_read(pkru, key),
 		.key_writes	= __pkru_allows_write(pkru, key),
+		.has_shadow_stacks = cpu_feature_enabled(X86_FEATURE_SHSTK),
 		.pfn		= pte_pfn(pte),
 		.disable	= vmtrace_present(pte, _PAGE_PRESENT,
 						  _PAGE_PROTNONE),

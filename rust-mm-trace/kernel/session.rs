@@ -225,7 +225,7 @@ kernel::sync::global_lock! {
     unsafe(uninit) static RESIZING: Mutex<()> = ();
 }
 
-/// Does `f` with the state, under its lock.
+/// Does `f` with the state, under its lock. ENODEV on a machine that cannot be traced.
 fn with_control<R>(f: impl FnOnce(&mut Control) -> R) -> Result<R> {
     let mut guard = CONTROL.lock();
     let control = guard.as_mut().ok_or(ENODEV)?;
@@ -251,6 +251,11 @@ pub(crate) unsafe fn init() -> Result {
         window::init();
         rotate::init();
         sampling::init();
+    }
+    // SAFETY: Only looks at what the CPU is.
+    if !unsafe { bindings::vmtrace_owns_tables() } {
+        pr_info!("a paravirtualized guest of Xen cannot be traced\n");
+        return Ok(());
     }
     let control = KBox::new(
         Control {
@@ -1218,7 +1223,7 @@ fn in_progress(e: Error) -> Error {
 }
 
 /// Audits the trace that is on; it does not end meanwhile. ENODATA if there is none
-/// or it has ended by itself.
+/// or it has ended by itself, ENODEV if there can be none.
 ///
 /// # Safety
 ///
@@ -1226,6 +1231,9 @@ fn in_progress(e: Error) -> Error {
 /// held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_int {
+    if let Err(e) = with_control(|_| ()) {
+        return e.to_errno();
+    }
     window::steadily(|| {
         if is_on() && ERROR.load(Relaxed) == 0 {
             // SAFETY: By the caller's promise.
@@ -1330,6 +1338,7 @@ pub(crate) fn ask_window(begin: bool) -> Result<(u64, u64)> {
 /// Changes the size of the set of the trace that is on.
 pub(crate) fn resize(n: u32) -> Result {
     permission::need()?;
+    with_control(|_| ())?;
     let _resizing = RESIZING.lock();
     // Nor is there a set yet in a trace from boot without references.
     let size = || hot::with(None, |refs| Some(refs.common.set.size() as u32));

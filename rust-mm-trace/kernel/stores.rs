@@ -249,7 +249,9 @@ pub unsafe extern "C" fn vmtrace_rs_filter(
     if nr == 1 && old.frame(frame_mask()) == pte.frame(frame_mask()) {
         // An update of a live member in place. If a fault makes it dirty, that is a store. The dirty
         // bit may not show that store at the end of the stay, because it may have been set before.
-        let stores = access_flags && pte.is_writable() && pte.is_dirty() && !old.is_writable();
+        // A CPU without shadow stacks may leave the bits of one on an entry that takes no store.
+        let took = old.is_writable() || old.is_shadow_stack() && pte.is_shadow_stack();
+        let stores = access_flags && pte.takes_stores() && pte.is_dirty() && !took;
         // SAFETY: The entry is locked.
         unsafe {
             if stores && !is_broken(bindings::VMTRACE_BREAK_NOUPGRADE) {

@@ -45,7 +45,7 @@
 
 /*
  * The smallest first segment: what one instruction can need at once (two code
- * pages, operands that cross pages, a signal frame with a large XSAVE area).
+ * pages, operands that cross pages, a shadow stack, a signal frame with a large XSAVE area).
  */
 #define VMTRACE_FIRST_MIN	16
 /* The smallest EVMS has first segments for so many CPUs, or for all there are. */
@@ -1501,7 +1501,8 @@ struct vmtrace_rotate {
 
 /*
  * All but STATUS, and WINDOW from a task of a tree or group that is traced, need CAP_SYS_ADMIN, or
- * CAP_PERFMON if the sysctl vm.vmtrace_paranoid is 0, in the initial user namespace.
+ * CAP_PERFMON if the sysctl vm.vmtrace_paranoid is 0, in the initial user namespace. All give
+ * ENODEV in a paravirtualized guest of Xen.
  */
 #define VMTRACE_IOC_MAGIC	0xb7
 /*

@@ -104,6 +104,7 @@ selftests: kernel tools image ## the kernel's own mm selftests, untraced and tra
 
 test-wide: kernel tools image ## a kernel with more options: failing operations, KVM, btrfs, gfs2, XFS, FUSE, NFS, ublk, mm selftests
 	@scripts/kernel.sh wide
+	@scripts/xen.sh
 	@scripts/selftests.sh
 	@$(QT) corners faults- wide- selftests- --kernel wide
 

@@ -42,6 +42,11 @@ pub fn clock() -> PathBuf {
     build().join("target/release/libqemu_clock.so")
 }
 
+/// Debian's Xen.
+pub fn xen() -> PathBuf {
+    build().join("xen/xen")
+}
+
 /// The guest's Debian root.
 pub fn image() -> PathBuf {
     build().join("guest.ext4")

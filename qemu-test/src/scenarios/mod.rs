@@ -57,6 +57,7 @@ pub mod waits;
 pub mod wide;
 pub mod windows;
 pub mod workload;
+pub mod xen;
 
 /// A test's body: runs on a kernel flavour, beside others; an error is the failure.
 pub type Body = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;

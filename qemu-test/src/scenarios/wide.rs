@@ -66,6 +66,7 @@ pub fn full() -> Vec<Scenario> {
     list.extend(super::servers::full());
     list.extend(super::filesystems::full());
     list.extend(super::files::full());
+    list.push(super::xen::scenario());
     list
 }
 

@@ -202,9 +202,13 @@ pub fn of_line(place: &str, line: &str) -> Vec<Shown> {
         let at = if PROGRAMS.contains(&first.as_str()) {
             Some(0)
         } else {
-            words
-                .iter()
-                .position(|w| w == "activator" || w == "postproc")
+            let given = |pair: &[String]| match pair[0].as_str() {
+                "activator" | "postproc" => true,
+                // The name of a group and of a package, too.
+                "kvmtrace" => OF_KERNEL.contains(&pair[1].as_str()),
+                _ => false,
+            };
+            words.windows(2).position(given)
         };
         if let Some(at) = at {
             shown.push(Shown {

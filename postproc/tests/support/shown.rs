@@ -191,7 +191,7 @@ pub fn of_line(place: &str, line: &str) -> Vec<Shown> {
         };
         while words
             .first()
-            .is_some_and(|w| is_setting(w) || w == "sudo" || w == "time")
+            .is_some_and(|w| is_setting(w) || ["sudo", "time", "run:"].contains(&w.as_str()))
         {
             words = &words[1..];
         }

@@ -98,7 +98,7 @@ impl Io<'_> {
 
     /// Writes a part of the result; gives whether there is a reader.
     pub fn offer(&mut self, text: &str) -> Result<bool, Failure> {
-        let written = self.out.write_all(text.as_bytes());
+        let written = self.out.write_all(self.name.named(text).as_bytes());
         match written.and_then(|()| self.out.flush()) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),

@@ -218,7 +218,7 @@ fn begin(
         );
         match args.is_recording {
             true => io.note(&line),
-            false => io.print(&(io.name.named(&line) + "\n"))?,
+            false => io.print(&(line + "\n"))?,
         }
     }
     // A trace from boot may have lost records before it was taken.

@@ -69,7 +69,9 @@ fn watch(
 
 #[cfg(test)]
 mod tests {
+    use crate::Name;
     use crate::fake::Bench;
+    use rust_mm_trace::uapi::VMTRACE_STATE_EARLY;
 
     #[test]
     fn never_on() {
@@ -94,6 +96,16 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
         assert_eq!((&json["state"], &json["scope"]), (&1.into(), &1.into()));
         assert_eq!(json["uuid"], "01".repeat(16));
+    }
+
+    #[test]
+    fn commands_are_those_of_the_name() {
+        let mut bench = Bench::new();
+        bench.fake.change(|s| s.state = VMTRACE_STATE_EARLY);
+        let line = |bench: &Bench| bench.activator(&["status"]).expect(0).out.clone();
+        assert!(line(&bench).contains("`activator on --early` takes it over"));
+        bench.name = Name::Kvmtrace;
+        assert!(line(&bench).contains("`kvmtrace on --early` takes it over"));
     }
 
     #[test]

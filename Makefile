@@ -111,7 +111,7 @@ test-wide: kernel tools image ## a kernel with more options: failing operations,
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
 
-bench: kernel tools ## instructions under icount: a traced reference, on several CPUs, and the cost when off; postproc's speed and memory
+bench: kernel tools ## instructions under icount: a traced reference, on several CPUs, and the cost when off; speed and memory of postproc and Python
 	@scripts/kernel.sh vanilla
 	@scripts/kernel.sh release
 	@$(QT) bench
@@ -120,6 +120,7 @@ bench: kernel tools ## instructions under icount: a traced reference, on several
 	@scripts/bench-memory.sh
 	@scripts/bench-packed.sh
 	@scripts/bench-packing.sh
+	@scripts/bench-python.sh
 
 wheel: setup ## build the Python package kvmtrace in build/wheel
 	@scripts/wheel.sh

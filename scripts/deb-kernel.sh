@@ -68,7 +68,7 @@ diff <(grep '^CONFIG_' "$debian" | sort) <(grep '^CONFIG_' "$out/.config" | sort
 say "$out/.config: $(grep -c '=m$' "$out/.config") modules, $(grep -c '=y$' "$out/.config") options built in; $(wc -l <"$out/differences") lines differ from Debian's (differences)"
 [ "${1:-}" != --config ] || exit 0
 
-readarray -t absent < <(missing_packages debhelper dpkg-dev rsync kmod cpio bc flex bison libelf-dev libssl-dev libdw-dev pahole python3)
+readarray -t absent < <(missing_packages debhelper dpkg-dev rsync kmod cpio bc flex bison libelf-dev libssl-dev libdw-dev pahole python3 lintian)
 [ ${#absent[@]} = 0 ] || install_packages "${absent[@]}"
 SOURCE_DATE_EPOCH=$(commit_time)
 export SOURCE_DATE_EPOCH
@@ -82,4 +82,10 @@ step "$BUILD/log/deb-kernel.log" "building the kernel's packages" "${mk[@]}" "-j
 	KDEB_PKGVERSION="$(sed -n 's/^version=//p' "$BUILD/linux-orig/.source")+$("$TOP/scripts/version.sh" --debian)" bindeb-pkg
 # These headers of the C library are not for Debian's.
 rm -f "$BUILD"/deb-kernel/linux-libc-dev_*.deb
+# What the kernel's own packaging does otherwise: the programs of the headers are as they were linked, and need the
+# libraries of a compiler that whoever builds a module has; .gitignore files stay; the version has a commit.
+kernels_own=undeclared-elf-prerequisites,unstripped-binary-or-object,package-contains-vcs-control-file,package-has-long-file-name
+step "$BUILD/log/lintian-kernel.log" "lintian" lintian --allow-root --fail-on error,warning --tag-display-limit 0 \
+	--suppress-tags "$kernels_own" "$BUILD"/deb-kernel/*.deb
+[ ! -s "$BUILD/log/lintian-kernel.log" ] || cat "$BUILD/log/lintian-kernel.log" >&2
 ls "$BUILD"/deb-kernel/*.deb

@@ -5,6 +5,7 @@
 #
 #   install  on Debian's kernel: the packages, and what docs/packages.md says about who may trace
 #   record   on our kernel: a user traces a program, and reads the trace
+#   lost     on our kernel: a trace from boot for which the kernel had too little memory
 #   boot     on our kernel: the trace from boot; newer packages; the packages of user space go
 #   remove   on Debian's kernel: our kernel goes, and nothing is left
 set -euo pipefail
@@ -81,13 +82,30 @@ print(\"Python:\", trace, curve)"'
 	grep -q /dev/vmtrace /tmp/refused
 	# The next boot is traced from its begin.
 	systemctl enable kvmtrace-boot
-	command_line vmtrace=early,refs
+	command_line vmtrace=early,refs,size=4M
+	;;
+lost)
+	on_ours
+	well
+	grep -q vmtrace=early,refs,size=4M /proc/cmdline
+	# The trace goes on, and what was lost is said.
+	systemctl --no-pager status kvmtrace-boot
+	journalctl -b --no-pager -u kvmtrace-boot | grep "records lost because the buffers were full"
+	kvmtrace status >/tmp/status || true
+	grep "^tracing *on" /tmp/status
+	systemctl stop kvmtrace-boot
+	rc=0
+	kvmtrace check /var/lib/kvmtrace/boot-*.vmt || rc=$?
+	[ "$rc" = 1 ] || die "the check of a trace with losses ends with $rc"
+	rm /var/lib/kvmtrace/boot-*.vmt
+	command_line vmtrace=early,refs,size=384M
 	;;
 boot)
 	on_ours
 	well
-	grep -q vmtrace=early,refs /proc/cmdline
+	grep -q vmtrace=early,refs,size=384M /proc/cmdline
 	systemctl --no-pager status kvmtrace-boot
+	! journalctl -b --no-pager -u kvmtrace-boot | grep lost || die "records were lost"
 	kvmtrace status
 	systemctl stop kvmtrace-boot
 	! systemctl is-failed --quiet kvmtrace-boot || die "the service has failed"

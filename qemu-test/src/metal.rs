@@ -17,9 +17,10 @@ enum Firmware {
 }
 
 /// The stages, in order. Each is one boot.
-const STAGES: [(&str, Firmware); 4] = [
+const STAGES: [(&str, Firmware); 5] = [
     ("install", Firmware::Bios),
     ("record", Firmware::Bios),
+    ("lost", Firmware::Bios),
     ("boot", Firmware::Uefi),
     ("remove", Firmware::Uefi),
 ];

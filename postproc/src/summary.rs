@@ -6,6 +6,7 @@
 //! summaries, is exact whatever the order in which they are added. docs/fleet.md describes the fields.
 
 mod rows;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,7 @@ use crate::sim::{Curve, CurveSimulation, Job, LruChunks, OptCurve, Workers};
 use crate::trace::Trace;
 
 pub use rows::Rows;
+pub use stored::{Stored, read_table};
 
 /// The version of a summary's fields.
 pub const SUMMARY_VERSION: u64 = 1;
@@ -357,14 +359,27 @@ impl Sum {
     ///
     /// Why it cannot be added, in words. The sum is what it was.
     pub fn add(&mut self, summary: &Summary) -> std::result::Result<(), String> {
-        let id = summary.trace.as_ref().map(|facts| &facts.trace);
+        let id = summary.trace.as_ref().map(|facts| &*facts.trace);
+        self.add_trace(summary, id)
+    }
+
+    /// Adds a summary of the trace with this id, if it is of one.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Sum::add`].
+    pub fn add_trace(
+        &mut self,
+        summary: &Summary,
+        id: Option<&str>,
+    ) -> std::result::Result<(), String> {
         if let Some(id) = id.filter(|id| self.ids.contains(*id)) {
             return Err(format!(
                 "trace {id} was added already: leave out one of the two"
             ));
         }
         self.summary.add(summary)?;
-        self.ids.extend(id.cloned());
+        self.ids.extend(id.map(Into::into));
         Ok(())
     }
 

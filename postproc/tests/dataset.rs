@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use postproc::check::{CheckOptions, Checker};
 use postproc::dataset::{Adding, Dataset};
 use postproc::pipeline::Unwatched;
-use postproc::summary::{Misses, Summary};
+use postproc::summary::{Misses, Summary, read_table};
 use postproc::testing::TraceBuilder;
 use postproc::trace::Trace;
 use postproc::units::{Access, Prot};
@@ -564,21 +564,161 @@ fn merged_summaries_are_the_sum_in_any_order() {
             .replace("\"page_size\":4096", "\"page_size\":8192")
             .as_bytes(),
     );
-    place.good(&["summary", "1.vmt", "-o", "table.parquet"]);
-    let message = place.refused(&["merge", "2.ndjson", "table.parquet"]);
-    assert!(
-        message.contains("table.parquet is a table of Parquet, and merge reads lines of JSON"),
-        "{message}"
-    );
     place.write("odd", b"\xff\xfe\n");
     let message = place.refused(&["merge", "2.ndjson", "odd"]);
     assert!(
-        message.contains("odd, line 1 is no text: give the lines"),
+        message.contains("odd, line 1 is no text: give the lines of JSON or the table of Parquet"),
         "{message}"
     );
     let message = place.refused(&["merge", "2.ndjson", "huge.ndjson"]);
     assert!(
         message.contains("8192") && message.contains("line 1"),
+        "{message}"
+    );
+}
+
+/// Four traces in a.vmt to d.vmt, and their summaries as lines of JSON and as a table.
+fn in_both_forms() -> Place {
+    let place = Place::new();
+    let names = ["a.vmt", "b.vmt", "c.vmt", "d.vmt"];
+    for (number, name) in (1..).zip(names) {
+        place.write(name, &trace(number, u64::from(number) % 2 * 2, 2, 300));
+    }
+    for name in ["rows.ndjson", "rows.parquet"] {
+        place.good(&[&["summary", "-o", name][..], &names].concat());
+    }
+    for name in ["one.ndjson", "one.parquet"] {
+        place.good(&["summary", "a.vmt", "--host", "é", "-o", name]);
+    }
+    place
+}
+
+/// Each table gives what the lines of JSON give, to the last letter.
+#[test]
+fn merge_reads_tables_as_it_reads_lines() {
+    let place = in_both_forms();
+    let merge = |args: &[&str]| place.good(&[&["merge", "--json"], args].concat());
+    let all = merge(&["rows.ndjson"]);
+    assert_eq!(merge(&["rows.parquet"]), all);
+    let text = place.good(&["merge", "rows.parquet"]);
+    assert_eq!(text, place.good(&["merge", "rows.ndjson"]));
+    assert!(text.starts_with("4 traces: 4 good"), "{text}");
+    // The row of one trace has what is known of that trace.
+    let one = merge(&["one.ndjson"]);
+    assert_eq!(merge(&["one.parquet"]), one);
+    let row: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!(row["trace"]["host"], "é");
+    assert_eq!(
+        row["trace"]["kernel"].as_str().map(str::is_empty),
+        Some(false)
+    );
+    // Sums are written and read in both forms, and together.
+    for name in ["sum.ndjson", "sum.parquet"] {
+        place.good(&["merge", "rows.parquet", "-o", name]);
+        assert_eq!(merge(&[name]), all);
+    }
+    place.good(&["summary", "b.vmt", "c.vmt", "d.vmt", "-o", "others.ndjson"]);
+    let mixed = merge(&["others.ndjson", "one.parquet"]);
+    assert_eq!(mixed, all);
+    // Standard input and a compressed file have no end that can be read first.
+    let bytes = std::fs::read(place.path("rows.parquet")).unwrap();
+    let packed = zstd::encode_all(&bytes[..], 1).unwrap();
+    place.write("rows.parquet.zst", &packed);
+    assert_eq!(merge(&["rows.parquet.zst"]), all);
+    let piped = Command::new(env!("CARGO_BIN_EXE_postproc"))
+        .args(["merge", "--json", "-"])
+        .current_dir(place.0.path())
+        .stdin(std::fs::File::open(place.path("rows.parquet")).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), all);
+
+    let twice = place.refused(&["merge", "rows.ndjson", "one.parquet"]);
+    let expected = format!("one.parquet: row 1: trace {} was added already", uuid(1));
+    assert!(twice.contains(&expected), "{twice}");
+    place.good(&["dataset", "a.vmt", "-o", "data"]);
+    let other = format!("data/traces/trace={}/part-00000.parquet", uuid(1));
+    let message = place.refused(&["merge", &other]);
+    assert!(
+        message.contains("it has no column summary_version: give what"),
+        "{message}"
+    );
+    let message = place.refused(&["merge", "data"]);
+    assert!(
+        message.contains("data is a directory without files .parquet"),
+        "{message}"
+    );
+}
+
+/// Tables that other programs have written: another compression, fewer columns, rows of kvmtrace.fleet.
+#[test]
+fn merge_reads_tables_of_other_programs() {
+    let place = in_both_forms();
+    let merge = |name: &str| place.good(&["merge", "--json", name]);
+    let all = merge("rows.ndjson");
+    for name in ["data", "data/again", "data/fleet"] {
+        std::fs::create_dir(place.path(name)).unwrap();
+    }
+    // DuckDB compresses by Snappy, as Spark does. Before `kernel`, a table had no column of one trace.
+    place.query(&[
+        "COPY (FROM '../rows.parquet' LIMIT 3) TO 'again/part-0.parquet'",
+        "COPY (FROM '../rows.parquet' OFFSET 3) TO 'again/part-1.parquet'",
+        "COPY (SELECT * EXCLUDE (schema_version, kernel, arch, n, batch, policy, sets, scope, cpus,
+                   start_unix_ns, start_ns, windows, first_piece, last_piece, processes, lost_full,
+                   lost_atomic, lost_io, uncovered, filtered, errors, failed_rules)
+               FROM '../rows.parquet') TO 'early.parquet'",
+        "COPY (SELECT 'x.vmt' AS path, NULL::VARCHAR AS error, line AS summary
+               FROM read_csv('../rows.ndjson', columns = {'line': 'VARCHAR'}, delim = '\x01', quote = '',
+                             escape = '', header = false)
+               UNION ALL SELECT 'y.vmt', 'no trace', NULL) TO 'fleet/part-0.parquet'",
+        "COPY (SELECT summary_version, CAST(traces AS VARCHAR) AS traces FROM '../rows.parquet')
+         TO 'odd.parquet'",
+    ]);
+    assert_eq!(merge("data/again"), all);
+    assert_eq!(merge("data/early.parquet"), all);
+    let twice = place.refused(&["merge", "data/early.parquet", "one.ndjson"]);
+    assert!(twice.contains("was added already"), "{twice}");
+    let fleet = place.postproc(&["merge", "--json", "data/fleet"]);
+    assert_eq!(String::from_utf8(fleet.stdout).unwrap(), all);
+    let told = String::from_utf8(fleet.stderr).unwrap();
+    assert!(
+        told.contains("1 rows are of traces that could not be read"),
+        "{told}"
+    );
+    let message = place.refused(&["merge", "data/odd.parquet"]);
+    assert!(message.contains("it has no column trace"), "{message}");
+}
+
+/// A damaged table is refused or read, and nothing worse happens.
+#[test]
+fn damaged_tables_are_refused() {
+    let place = in_both_forms();
+    let good = std::fs::read(place.path("rows.parquet")).unwrap();
+    let read = |bytes: Vec<u8>| {
+        let mut rows = 0;
+        let done = read_table(bytes::Bytes::from(bytes), |_| {
+            rows += 1;
+            Ok(())
+        });
+        done.map(|()| rows)
+    };
+    assert_eq!(read(good.clone()), Ok(4));
+    let mut refused = 0;
+    for at in (0..good.len()).step_by(good.len() / 1500 + 1) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x55;
+        refused += u32::from(read(bytes).is_err());
+        let cut = read(good[..at].to_vec());
+        assert!(
+            cut.is_err_and(|why| why.contains("as a table of Parquet")),
+            "{at}"
+        );
+    }
+    assert!(refused > 200, "{refused}");
+    place.write("cut.parquet", &good[..good.len() / 2]);
+    let message = place.refused(&["merge", "cut.parquet"]);
+    assert!(
+        message.contains("cut.parquet: it cannot be read as a table"),
         "{message}"
     );
 }

@@ -13,7 +13,9 @@ import duckdb
 def main():
     queries = [open(path).read() for path in sys.argv[2:]]
     os.chdir(sys.argv[1])
-    print(json.dumps([duckdb.sql(query).fetchall() for query in queries]))
+    # What writes a file has no rows.
+    results = [duckdb.sql(query) for query in queries]
+    print(json.dumps([result.fetchall() if result is not None else [] for result in results]))
 
 
 if __name__ == "__main__":

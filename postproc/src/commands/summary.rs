@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::{bytes_text, printable};
-use crate::summary::{Mapped, Rows, Sum, Summary, Threads};
+use crate::summary::{Mapped, Rows, Stored, Sum, Summary, Threads, read_table};
 use crate::trace::Trace;
 use anyhow::Context;
 use clap::Args;
 
 use super::screen::{Opening, Progress, grouped, print, stop_flag};
-use super::{Checks, NoWhere, for_each_trace, verdict};
+use super::{Checks, NoWhere, for_each_trace, note, verdict};
 
 /// Summarize traces: a row for each, which `postproc merge` adds up
 ///
@@ -51,10 +51,14 @@ pub struct SummaryArgs {
 #[command(after_help = "Examples:\n  \
     postproc summary web-*.vmt -o web.ndjson\n  \
     postproc merge web.ndjson\n  \
-    postproc merge web.ndjson -o all.ndjson")]
+    postproc merge web.ndjson -o all.ndjson\n  \
+    postproc merge web.parquet other.ndjson --json")]
 pub struct MergeArgs {
-    /// The summaries: files that `postproc summary` or `postproc merge` has written as JSON; `-` is
-    /// standard input
+    /// The summaries: files that `postproc summary` or `postproc merge` has written, as lines of JSON or
+    /// as tables of Parquet; `-` is standard input
+    ///
+    /// Rows of `kvmtrace.fleet` that Spark has written as Parquet are read, too. A directory stands for
+    /// its files .parquet.
     #[arg(required = true)]
     summaries: Vec<PathBuf>,
     /// Print the summary as JSON on standard output
@@ -98,34 +102,8 @@ const PARQUET: &[u8] = b"PAR1";
 pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let mut sum = Sum::default();
     for path in &args.summaries {
-        let name = match path.to_str() {
-            Some("-") => "standard input".into(),
-            _ => path.display().to_string(),
-        };
-        let mut lines = open(path).with_context(|| format!("cannot read {name}"))?;
-        let first = lines.fill_buf();
-        let first = first.with_context(|| format!("cannot read {name}"))?;
-        anyhow::ensure!(
-            !first.starts_with(PARQUET),
-            "{name} is a table of Parquet, and merge reads lines of JSON: give what `postproc summary -o \
-             FILE.ndjson` writes"
-        );
-        for (number, line) in (1..).zip(lines.lines()) {
-            let line = line.map_err(|error| match error.kind() {
-                io::ErrorKind::InvalidData => anyhow::anyhow!(
-                    "{name}, line {number} is no text: give the lines of JSON that `postproc summary` has \
-                     written"
-                ),
-                _ => anyhow::Error::new(error).context(format!("cannot read {name}")),
-            })?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let at = || format!("{name}, line {number}");
-            let summary: Summary = serde_json::from_str(&line)
-                .with_context(|| format!("{} is no summary of traces", at()))?;
-            let added = sum.add(&summary);
-            added.map_err(|why| anyhow::anyhow!("{}: {why}", at()))?;
+        for file in files(path)? {
+            add_file(&mut sum, &file)?;
         }
     }
     let sum = sum.summary();
@@ -143,6 +121,97 @@ pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         print(text(sum)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file itself, or the tables of a directory: programs such as Spark write a table as a directory.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let name = path.display();
+    let entries = path
+        .read_dir()
+        .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
+        .with_context(|| format!("cannot read {name}"))?;
+    let is_part = |path: &PathBuf| {
+        let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
+        path.extension().is_some_and(|ending| ending == "parquet")
+            && !path.file_name().is_some_and(is_hidden)
+    };
+    let paths = entries.into_iter().map(|entry| entry.path());
+    let mut parts: Vec<PathBuf> = paths.filter(is_part).collect();
+    parts.sort();
+    anyhow::ensure!(
+        !parts.is_empty(),
+        "{name} is a directory without files .parquet: give files that `postproc summary` has written, \
+         or the directory of a table"
+    );
+    Ok(parts)
+}
+
+/// Adds the summaries of a file.
+fn add_file(sum: &mut Sum, path: &Path) -> anyhow::Result<()> {
+    let name = match path.to_str() {
+        Some("-") => "standard input".into(),
+        _ => path.display().to_string(),
+    };
+    let cannot_read = || format!("cannot read {name}");
+    let mut content = open(path).with_context(cannot_read)?;
+    let is_table = content.fill_buf().with_context(cannot_read)?;
+    if !is_table.starts_with(PARQUET) {
+        return add_lines(sum, &name, content);
+    }
+    let mut skipped = 0u64;
+    let add = |row| match row {
+        Stored::Summary(summary, id) => sum.add_trace(&summary, id.as_deref()),
+        Stored::NoSummary => {
+            skipped += 1;
+            Ok(())
+        }
+    };
+    // The end of a table is read first.
+    let added = match is_plain(path) {
+        true => read_table(File::open(path).with_context(cannot_read)?, add),
+        false => {
+            let mut table = Vec::new();
+            content.read_to_end(&mut table).with_context(cannot_read)?;
+            read_table(bytes::Bytes::from(table), add)
+        }
+    };
+    added.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
+    if skipped > 0 {
+        note!(
+            "warning: {name}: {} rows are of traces that could not be read, and are left out",
+            grouped(skipped)
+        );
+    }
+    Ok(())
+}
+
+fn add_lines(sum: &mut Sum, name: &str, lines: impl BufRead) -> anyhow::Result<()> {
+    for (number, line) in (1..).zip(lines.lines()) {
+        let line = line.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => anyhow::anyhow!(
+                "{name}, line {number} is no text: give the lines of JSON or the table of Parquet that \
+                 `postproc summary` has written"
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot read {name}")),
+        })?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let at = || format!("{name}, line {number}");
+        let summary: Summary = serde_json::from_str(&line)
+            .with_context(|| format!("{} is no summary of traces", at()))?;
+        let added = sum.add(&summary);
+        added.map_err(|why| anyhow::anyhow!("{}: {why}", at()))?;
+    }
+    Ok(())
+}
+
+/// Whether a file is one that is not compressed as a whole.
+fn is_plain(path: &Path) -> bool {
+    path.is_file() && path.extension().is_none_or(|ending| ending != "zst")
 }
 
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {

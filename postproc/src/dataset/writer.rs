@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
-    name: &'static str,
+    pub(crate) name: &'static str,
     kind: Kind,
     optional: bool,
 }
@@ -86,7 +86,7 @@ impl Column {
         }
     }
 
-    fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         matches!(self.kind, Kind::Ints | Kind::Texts)
     }
 
@@ -485,6 +485,16 @@ impl Row<'_> {
     pub(crate) fn flag(mut self, value: bool) -> Self {
         if let Values::Flags(values) = &mut self.next().values {
             values.push(value);
+        }
+        self
+    }
+
+    /// A flag that may be missing.
+    pub(crate) fn some_flag(mut self, value: Option<bool>) -> Self {
+        let chunk = self.next();
+        chunk.known.push(value.is_some().into());
+        if let Values::Flags(values) = &mut chunk.values {
+            values.extend(value);
         }
         self
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{Summary, WorkingSets};
+use crate::dataset::Facts;
 use crate::dataset::writer::{Column, Kind, Row, Table};
 use crate::error::{OutputContext, Result};
 use crate::output::{Output, directory};
@@ -38,7 +39,8 @@ impl Rows {
             builder.prefix(".summaries.").tempdir_in(directory(path))
         })
         .writing(path.display().to_string())?;
-        let table = Table::one_file(staging.path().into(), UNFINISHED, &COLUMNS)?;
+        let columns = [&COLUMNS[..], &OF_TRACE].concat();
+        let table = Table::one_file(staging.path().into(), UNFINISHED, &columns)?;
         let table = Box::new(table);
         Ok(Rows(To::Parquet(table, staging, registered, path.into())))
     }
@@ -57,7 +59,10 @@ impl Rows {
                 output.write_all(&text).writing(&name)?;
                 output.write_all(b"\n").writing(&name)
             }
-            To::Parquet(table, ..) => cells(summary, table.row()).end(),
+            To::Parquet(table, ..) => {
+                let row = cells(summary, table.row());
+                cells_of_trace(summary.trace.as_ref(), row).end()
+            }
         }
     }
 
@@ -127,7 +132,7 @@ fn cells<'t>(of: &Summary, row: Row<'t>) -> Row<'t> {
 }
 
 /// The columns of a table of summaries: lists whose names begin alike belong together.
-const COLUMNS: [Column; 37] = [
+pub(super) const COLUMNS: [Column; 37] = [
     Column::new("summary_version", Kind::Int),
     Column::new("traces", Kind::Int),
     Column::optional("trace", Kind::Text),
@@ -166,3 +171,65 @@ const COLUMNS: [Column; 37] = [
     Column::new("mapped_bytes", Kind::Ints),
     Column::new("mapped_dirtied", Kind::Ints),
 ];
+
+/// Adds the cells of [`OF_TRACE`].
+fn cells_of_trace<'t>(facts: Option<&Facts>, row: Row<'t>) -> Row<'t> {
+    let int = |of: fn(&Facts) -> u64| facts.map(of);
+    let some = |of: fn(&Facts) -> Option<u64>| facts.and_then(of);
+    let text = |of: fn(&Facts) -> &str| facts.map(of);
+    let rules = facts.map(|facts| facts.failed_rules.join(","));
+    row.some_int(int(|f| f.schema_version))
+        .some_text(text(|f| &f.kernel))
+        .some_text(text(|f| &f.arch))
+        .some_int(int(|f| f.n))
+        .some_int(int(|f| f.batch))
+        .some_text(text(|f| &f.policy))
+        .some_text(text(|f| &f.sets))
+        .some_text(text(|f| &f.scope))
+        .some_int(int(|f| f.cpus))
+        .some_signed(facts.map(|f| f.start_unix_ns))
+        .some_int(int(|f| f.start_ns))
+        .some_int(int(|f| f.windows))
+        .some_int(some(|f| f.first_piece))
+        .some_int(some(|f| f.last_piece))
+        .some_int(int(|f| f.processes))
+        .some_int(some(|f| f.lost_full))
+        .some_int(some(|f| f.lost_atomic))
+        .some_int(some(|f| f.lost_io))
+        .some_int(some(|f| f.uncovered))
+        .some_flag(facts.map(|f| f.filtered))
+        .some_int(int(|f| f.errors))
+        .some_text(rules.as_deref())
+}
+
+/// More columns, which only the row of one trace has: those of the table `traces` of a dataset that are
+/// not in [`COLUMNS`].
+pub(super) const OF_TRACE: [Column; 22] = [
+    Column::optional("schema_version", Kind::Int),
+    Column::optional("kernel", Kind::Text),
+    Column::optional("arch", Kind::Text),
+    Column::optional("n", Kind::Int),
+    Column::optional("batch", Kind::Int),
+    Column::optional("policy", Kind::Text),
+    Column::optional("sets", Kind::Text),
+    Column::optional("scope", Kind::Text),
+    Column::optional("cpus", Kind::Int),
+    Column::optional(START, Kind::Int),
+    Column::optional("start_ns", Kind::Int),
+    Column::optional("windows", Kind::Int),
+    Column::optional("first_piece", Kind::Int),
+    Column::optional("last_piece", Kind::Int),
+    Column::optional("processes", Kind::Int),
+    Column::optional("lost_full", Kind::Int),
+    Column::optional("lost_atomic", Kind::Int),
+    Column::optional("lost_io", Kind::Int),
+    Column::optional("uncovered", Kind::Int),
+    Column::optional("filtered", Kind::Flag),
+    Column::optional("errors", Kind::Int),
+    Column::optional(RULES, Kind::Text),
+];
+
+/// The only number that may be negative.
+pub(super) const START: &str = "start_unix_ns";
+/// Names of rules, with commas.
+pub(super) const RULES: &str = "failed_rules";

@@ -9,6 +9,7 @@
 //! for a thread and an object is remembered. For most expressions that is only whether all their
 //! references fit.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 use rust_mm_trace::filter::{
@@ -19,6 +20,7 @@ use rust_mm_trace::uapi;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::error::{self, Error};
 use crate::pipeline::{Place, World, is_reference};
 use crate::process::Tasks;
 use crate::space::Space;
@@ -84,6 +86,42 @@ impl Clause {
             help: String::new(),
         };
         Err(error.shown(&self.text))
+    }
+}
+
+/// References that are taken instead of all, for a result that is kept and put together with others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chosen {
+    /// Which references of this trace.
+    pub clause: Clause,
+    /// The options that select them, in the same words for each trace: what was chosen by the same words
+    /// can be put together.
+    pub words: String,
+    /// The time that is selected, in ns from the beginning of the trace; without an end, up to
+    /// [`u64::MAX`].
+    pub time: Range<u64>,
+}
+
+impl Chosen {
+    /// How long the selected time is, of a trace of this length.
+    pub fn length(&self, whole: u64) -> u64 {
+        self.time.end.min(whole).saturating_sub(self.time.start)
+    }
+
+    /// Demands that something is taken of a trace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NothingSelected`].
+    pub fn demand(&self, trace: &Trace, taken: u64, of: u64) -> error::Result<()> {
+        match taken {
+            0 => Err(Error::NothingSelected {
+                path: trace.path().into(),
+                by: self.words.clone(),
+                left_out: of,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -14,18 +14,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::canon::PageMode;
 use crate::check::{CheckReport, Checker};
-use crate::dataset::Facts;
+use crate::dataset::{Facts, Taken, selected_text};
 use crate::error::Result;
-use crate::pipeline::{self, Freeing, Observer, Outcome};
+use crate::filter::{Chosen, Filter};
+use crate::pipeline::{self, Consumer, Freeing, Observer, Outcome};
 use crate::report::{Counters, Statistics, Working, WorkingSet};
 use crate::sim::{Curve, CurveSimulation, Job, LruChunks, OptCurve, Workers};
+use crate::streams::Selected;
+use crate::tee::Tee;
 use crate::trace::Trace;
 
 pub use rows::Rows;
 pub use stored::{Stored, read_table};
 
-/// The version of a summary's fields.
-pub const SUMMARY_VERSION: u64 = 1;
+/// The version of a summary's fields. Version 1 has no selections.
+pub const SUMMARY_VERSION: u64 = 2;
 
 /// References to pages outside all mappings.
 const UNMAPPED: &str = "(not mapped)";
@@ -191,6 +194,17 @@ pub enum Threads {
     One,
 }
 
+/// What a summary is to be of.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Where the trace was made, if that is known.
+    pub host: Option<&'a str>,
+    /// Which references are taken, if not all.
+    pub chosen: Option<&'a Chosen>,
+    /// Where curves are computed.
+    pub threads: Threads,
+}
+
 /// What is known of one trace, or of several ones together.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
@@ -200,6 +214,8 @@ pub struct Summary {
     pub traces: u64,
     /// What the table `traces` of a dataset has, if it is of one trace.
     pub trace: Option<Facts>,
+    /// The options that selected the references, if not all were taken.
+    pub selection: Option<String>,
     /// Bytes of a page.
     pub page_size: u64,
     /// Traces that passed their checks.
@@ -231,37 +247,48 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Reads a trace, and applies the rules of `checker`. `host` is where the trace was made, if that is
-    /// known.
+    /// Reads a trace, and applies the rules of `checker`.
     ///
     /// # Errors
     ///
-    /// The trace cannot be read, or the observer ended the pass.
+    /// The trace cannot be read, nothing of it is chosen, or the observer ended the pass.
     pub fn of(
         trace: &Trace,
-        host: Option<&str>,
+        wanted: &Wanted<'_>,
         mut checker: Checker,
-        threads: Threads,
         observer: &mut dyn Observer,
     ) -> Result<(Self, CheckReport)> {
+        let chosen = wanted.chosen;
         let mut statistics = Statistics::default();
-        let mut working = Working::of(trace);
+        let mut working = match chosen {
+            Some(chosen) => Working::within(trace, &chosen.time),
+            None => Working::of(trace),
+        };
+        let mut taken = None;
         let (outcome, curves) = std::thread::scope(|scope| {
             let jobs = vec![
                 Job::Curve(Box::<LruChunks>::default() as Box<dyn CurveSimulation>),
                 Job::Curve(Box::<OptCurve>::default()),
             ];
-            let mut workers = match threads {
+            let mut workers = match wanted.threads {
                 Threads::Several => Workers::start(scope, jobs),
                 Threads::One => Workers::without_threads(jobs),
             };
-            let outcome = pipeline::run_with(
-                trace,
-                PageMode::Canonical,
-                Freeing::Freed,
-                observer,
-                &mut [&mut checker, &mut statistics, &mut working, &mut workers],
-            )?;
+            let mut run = |consumers: &mut [&mut dyn Consumer]| {
+                let mode = PageMode::Canonical;
+                pipeline::run_with(trace, mode, Freeing::Freed, observer, consumers)
+            };
+            let outcome = match chosen {
+                None => run(&mut [&mut checker, &mut statistics, &mut working, &mut workers])?,
+                Some(chosen) => {
+                    let mut tee = Tee::new(vec![&mut statistics, &mut working, &mut workers]);
+                    let filter = Some(Filter::new(&chosen.clause));
+                    let mut selected = Selected::filtered(None, filter, &mut tee);
+                    let outcome = run(&mut [&mut checker, &mut selected])?;
+                    taken = Some(selected.references());
+                    outcome
+                }
+            };
             let curves = workers.join().into_iter().filter_map(|job| match job {
                 Job::Curve(curve) => Some(Misses::from(&curve.finish())),
                 Job::Size(_) => None,
@@ -269,7 +296,16 @@ impl Summary {
             Ok::<_, crate::error::Error>((outcome, curves.collect::<Vec<_>>()))
         })?;
         let report = checker.report();
-        let facts = Facts::new(trace, host, &outcome, statistics.distinct_pages(), &report);
+        let all = outcome.world.references;
+        let taken = Taken {
+            chosen,
+            references: taken.unwrap_or(all),
+            pages: statistics.distinct_pages(),
+        };
+        if let Some(chosen) = chosen {
+            chosen.demand(trace, taken.references, all)?;
+        }
+        let facts = Facts::new(trace, wanted.host, &outcome, taken, &report);
         let mut curves = curves.into_iter();
         let summary = Summary {
             summary_version: SUMMARY_VERSION,
@@ -288,6 +324,7 @@ impl Summary {
             opt: curves.next().unwrap_or_default(),
             working_sets: WorkingSets::of(&working.set),
             mapped: mapped(&outcome, &statistics, facts.page_size),
+            selection: facts.selection.clone(),
             trace: Some(facts),
         };
         Ok((summary, report))
@@ -299,15 +336,25 @@ impl Summary {
     ///
     /// Why they cannot be added, in words.
     pub fn add(&mut self, other: &Self) -> std::result::Result<(), String> {
-        if other.summary_version != SUMMARY_VERSION {
+        if !(1..=SUMMARY_VERSION).contains(&other.summary_version) {
             return Err(format!(
                 "a summary of version {}, and this is version {SUMMARY_VERSION}: make it again",
                 other.summary_version
             ));
         }
         if self.traces == 0 {
-            *self = other.clone();
+            *self = Summary {
+                summary_version: SUMMARY_VERSION,
+                ..other.clone()
+            };
             return Ok(());
+        }
+        if self.selection != other.selection {
+            return Err(format!(
+                "a summary of {} cannot be added to one of {}: merge summaries of one selection only",
+                selected_text(other.selection.as_deref()),
+                selected_text(self.selection.as_deref())
+            ));
         }
         if self.page_size != other.page_size {
             return Err(format!(

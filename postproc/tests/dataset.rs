@@ -248,7 +248,7 @@ fn all_tables_have_what_the_traces_have() {
     assert_eq!(found[2][1][..2], [json!(uuid(2)), Value::Null]);
     assert_eq!(
         json!(found[2][1][3..]),
-        json!([told["references"], told["pages"], 2, true, 0, true, 1])
+        json!([told["references"], told["pages"], 2, true, 0, true, 2])
     );
     for row in &found[3] {
         assert_eq!(row[1..], vec![json!(true); row.len() - 1], "{row:?}");
@@ -336,7 +336,7 @@ fn a_trace_is_in_it_once_and_as_a_whole() {
     let mark = place.path("data/dataset.json");
     let text = std::fs::read_to_string(&mark)
         .unwrap()
-        .replace(": 1", ": 999");
+        .replace(": 2", ": 999");
     std::fs::write(&mark, text).unwrap();
     let message = place.refused(&["dataset", "b.vmt", "--replace", "-o", "data"]);
     assert!(message.contains("version 999"), "{message}");
@@ -719,6 +719,220 @@ fn damaged_tables_are_refused() {
     let message = place.refused(&["merge", "cut.parquet"]);
     assert!(
         message.contains("cut.parquet: it cannot be read as a table"),
+        "{message}"
+    );
+}
+
+/// What `simulate` finds of the references that are selected.
+fn curve_of_selected(place: &Place, policy: &str, selection: &[&str]) -> Value {
+    let args = [
+        "simulate", "a.vmt", "--policy", policy, "--curve", "--points", "0", "--json",
+    ];
+    serde_json::from_str(&place.good(&[&args[..], selection].concat())).unwrap()
+}
+
+/// A row of a selection has the figures that other commands have of the same selection.
+#[test]
+fn a_summary_of_a_selection_has_its_figures() {
+    let place = Place::new();
+    place.write("a.vmt", &trace(1, 0, 3, 4_000));
+    let row = |selection: &[&str]| -> Summary {
+        let line = place.good(&[&["summary", "a.vmt"][..], selection].concat());
+        serde_json::from_str(&line).unwrap()
+    };
+    let whole = row(&[]);
+    assert_eq!(whole.selection, None);
+    for (selection, words) in [
+        (&["--process", "11"][..], "--process 11"),
+        (&["--mapping", "file-77.so"], "--mapping file-77.so"),
+        (
+            &["--comm", "parent", "--where", "kind == write"],
+            "--comm parent --where 'kind == write'",
+        ),
+        (
+            &["--address", "0x200000..0x280000"],
+            "--address 0x200000..0x280000",
+        ),
+        (
+            &["--until", "60%", "--since", "20%"],
+            "--since 20% --until 60%",
+        ),
+    ] {
+        let one = row(selection);
+        assert_eq!(one.selection.as_deref(), Some(words));
+        let facts = one.trace.as_ref().unwrap();
+        assert_eq!(
+            (facts.selection.as_deref(), facts.references),
+            (Some(words), one.references)
+        );
+        assert!(
+            one.references > 200 && one.references < whole.references,
+            "{words}"
+        );
+        for (policy, misses) in [("lru", &one.lru), ("opt", &one.opt)] {
+            let curve = curve_of_selected(&place, policy, selection);
+            assert_eq!(curve["references"], one.references, "{words}");
+            let points = curve_of(&curve);
+            assert!(points.len() > 10, "{words}");
+            for (size, count) in points {
+                assert_eq!(misses.at(size), count, "{words}: {policy} of {size} pages");
+            }
+        }
+        let sum =
+            |of: fn(&postproc::summary::Mapped) -> u64| one.mapped.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|m| m.references), one.references);
+        assert_eq!((sum(|m| m.pages), facts.pages), (one.pages, one.pages));
+        // What is of the whole trace.
+        let of_trace = |s: &Summary| (s.events, s.bytes, s.lost, s.good, s.complete);
+        assert_eq!(of_trace(&one), of_trace(&whole));
+        assert!(!one.working_sets.is_empty());
+        if selection[0] != "--until" {
+            assert_eq!(one.duration_ns, whole.duration_ns);
+            continue;
+        }
+        let length = one.duration_ns as f64 / whole.duration_ns as f64;
+        assert!((length - 0.4).abs() < 0.001, "{length}");
+        // No set is counted before the time begins, when it would be empty.
+        assert!(one.working_sets.iter().all(|set| set.sizes[0] > 0));
+    }
+}
+
+/// What is recorded with a row keeps rows of other selections apart.
+#[test]
+fn rows_of_different_selections_are_not_merged() {
+    let place = Place::new();
+    for (number, name) in [(1, "a"), (2, "b")] {
+        place.write(&format!("{name}.vmt"), &trace(number, 0, 2, 300));
+        for (end, selection) in [
+            ("whole", &[][..]),
+            ("some", &["--comm", "parent", "--process", "10"][..]),
+        ] {
+            let trace = format!("{name}.vmt");
+            for form in ["ndjson", "parquet"] {
+                let to = format!("{name}.{end}.{form}");
+                place.good(&[&["summary", &trace, "-o", &to][..], selection].concat());
+            }
+        }
+    }
+    let expected = "a summary of the references that --comm parent --process 10 selects cannot be added to \
+                    one of all references";
+    for form in ["ndjson", "parquet"] {
+        let (whole, some) = (format!("a.whole.{form}"), format!("b.some.{form}"));
+        let message = place.refused(&["merge", &whole, &some]);
+        assert!(message.contains(expected), "{message}");
+        place.refused(&["merge", &some, &whole]);
+    }
+    let lines = place.good(&["merge", "a.some.ndjson", "b.some.ndjson", "--json"]);
+    assert_eq!(
+        place.good(&["merge", "a.some.parquet", "b.some.parquet", "--json"]),
+        lines
+    );
+    let sum: Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(sum["selection"], "--comm parent --process 10");
+    let text = place.good(&["merge", "a.some.parquet", "b.some.ndjson"]);
+    assert!(
+        text.contains("\nselected by --comm parent --process 10\n"),
+        "{text}"
+    );
+    // A row of version 1 is of all references.
+    let line = std::fs::read_to_string(place.path("a.whole.ndjson")).unwrap();
+    let early = line.replace("\"summary_version\":2", "\"summary_version\":1");
+    let early = early.replace(",\"selection\":null", "");
+    assert!(line.len() > early.len() + 20, "{line}");
+    place.write("early.ndjson", early.as_bytes());
+    place.good(&["merge", "early.ndjson", "b.whole.ndjson"]);
+    assert!(
+        place
+            .refused(&["merge", "early.ndjson", "b.some.ndjson"])
+            .contains(expected)
+    );
+    let message = place.refused(&["summary", "a.vmt", "--where", "window == 0"]);
+    assert!(message.contains("use --since and --until"), "{message}");
+}
+
+/// Of each selection, how many references and pages there are, by the tables themselves.
+const SELECTED: &str = r#"
+    SELECT t.selection, t."references", (SELECT count(*) FROM $references), (SELECT sum("references") FROM $pages),
+           (SELECT sum("references") FROM $processes), (SELECT count(*) FROM $references WHERE first),
+           (SELECT count(*) FROM $pages), t.pages,
+           (SELECT count(DISTINCT name) FROM $pages), (SELECT count(*) FROM $events) = t.events, t.schema_version
+    FROM $traces t"#;
+
+#[test]
+fn a_dataset_has_one_selection() {
+    let place = Place::new();
+    place.write("a.vmt", &trace(1, 0, 3, 2_000));
+    place.write("b.vmt", &trace(2, 2, 2, 300));
+    let selection = ["--mapping", "file-77.so"];
+    let add = |name: &'static str| [&["dataset", name, "-o", "data"][..], &selection].concat();
+    place.good(&add("a.vmt"));
+    let found = place.query(&[SELECTED]);
+    let of = &found[0][0];
+    let expected = curve_of_selected(&place, "lru", &selection)["references"]
+        .as_u64()
+        .unwrap();
+    assert!(expected > 300);
+    assert_eq!(of[0], "--mapping file-77.so");
+    assert!(
+        of[1..5]
+            .iter()
+            .all(|count| count.as_u64() == Some(expected)),
+        "{of:?}"
+    );
+    assert!(
+        of[5] == of[6] && of[6] == of[7] && of[7].as_u64() > Some(100),
+        "{of:?}"
+    );
+    assert_eq!(json!(of[8..]), json!([1, true, 2]));
+
+    let before = place.files();
+    for (args, why) in [
+        (
+            &["dataset", "b.vmt", "-o", "data"][..],
+            "and all references were asked for",
+        ),
+        (
+            &["dataset", "b.vmt", "-o", "data", "--comm", "parent"],
+            "--comm parent selects were asked for",
+        ),
+        (
+            &["dataset", "a.vmt", "-o", "data", "--replace"],
+            "the dataset has the references that --mapping",
+        ),
+        (
+            &["dataset", "b.vmt", "-o", "data", "--mapping", "x.so"],
+            "another directory",
+        ),
+        (
+            &["dataset", "b.vmt", "-o", "none", "--mapping", "x.so"],
+            "--mapping x.so keeps no reference",
+        ),
+    ] {
+        let message = place.refused(args);
+        assert!(message.contains(why), "{args:?}: {message}");
+        assert_eq!(place.files(), before, "{args:?}");
+    }
+    assert!(!place.path("none").exists());
+    place.good(&add("b.vmt"));
+
+    // A dataset of version 1 goes on with whole traces.
+    place.good(&["dataset", "a.vmt", "-o", "early"]);
+    let mark = place.path("early/dataset.json");
+    let text = std::fs::read_to_string(&mark).unwrap();
+    assert!(!text.contains("selection"), "{text}");
+    std::fs::write(&mark, text.replace(": 2", ": 1")).unwrap();
+    place.good(&["dataset", "b.vmt", "-o", "early"]);
+    let message = place.refused(&[
+        "dataset",
+        "a.vmt",
+        "--comm",
+        "parent",
+        "--replace",
+        "-o",
+        "early",
+    ]);
+    assert!(
+        message.contains("the dataset has all references"),
         "{message}"
     );
 }

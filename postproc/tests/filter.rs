@@ -1151,12 +1151,12 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             "the files have all records",
         ),
         (
-            &["summary", "t.vmt", "--until", "50%"],
-            "a row is of all references",
+            &["summary", "t.vmt", "--where", "pid == 42 && seq < 9"],
+            "use --since and --until",
         ),
         (
-            &["dataset", "t.vmt", "-o", "p", "--mapping", "[heap]"],
-            "a dataset has all references",
+            &["summary", "t.vmt", "-o", "p", "--comm", "ld"],
+            "t.vmt: --comm ld keeps no reference: all 400 are left out",
         ),
         (
             &["maps", "t.vmt", "--since", "1s"],

@@ -157,6 +157,10 @@ def _loaded(value: str, file: str) -> dict[str, Any]:
         _kvmtrace.Sum().add(value)
     except ValueError as error:
         return dict.fromkeys(COLUMNS) | {"path": file, "error": str(error)}
+    # Other jobs than merged() would add it to rows of all references.
+    if (selection := json.loads(value).get("selection")) is not None:
+        why = f"a row of what {selection} selects, and jobs take rows of all references: use `postproc merge`"
+        return dict.fromkeys(COLUMNS) | {"path": file, "error": why}
     return _row(value)
 
 
@@ -233,7 +237,7 @@ def load(spark: Any, files: str | Sequence[str]) -> Any:
 
     ``path`` is the trace as the command line named it. A sum of several traces, as ``postproc merge``
     writes it, has null in ``trace``: only :func:`merged`, :func:`mapped` and :func:`most_memory` use it. A
-    line that is no summary has the reason in ``error``, and its file in ``path``.
+    line that is no summary, or one of a selection, has the reason in ``error``, and its file in ``path``.
     """
     of = [files] if isinstance(files, str) else list(files)
     lines = spark.read.text(of).selectExpr("value", "_metadata.file_path AS file")

@@ -8,7 +8,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::filter::LeftOut;
 use postproc::pipeline;
 use postproc::stretch;
-use postproc::summary::{Summary, Threads};
+use postproc::summary::{Summary, Threads, Wanted};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -318,7 +318,12 @@ impl Trace {
         };
         work(py, |signals| {
             let checker = checker(trust, allow_loss, 3);
-            let (summary, _) = Summary::of(trace, host.as_deref(), checker, threads, signals)?;
+            let wanted = Wanted {
+                host: host.as_deref(),
+                chosen: None,
+                threads,
+            };
+            let (summary, _) = Summary::of(trace, &wanted, checker, signals)?;
             let text = serde_json::to_string(&summary);
             text.map_err(|error| Failure::trace(error.to_string()))
         })

@@ -3,6 +3,7 @@
 `make fleet` runs the jobs themselves (python/fleet_on_spark.py).
 """
 
+import json
 import pathlib
 import types
 
@@ -59,15 +60,17 @@ def test_batches_are_neither_small_nor_large():
 
 def test_lines_of_the_command_are_loaded(lines):
     texts = lines.read_text().splitlines()
-    values = [*texts, "", "{}", kvmtrace.merge(texts).json]
+    selected = json.dumps(json.loads(texts[0]) | {"selection": "--comm cc1"})
+    values = [*texts, "", "{}", selected, kvmtrace.merge(texts).json]
     batch = pyarrow.RecordBatch.from_pydict({"value": values, "file": ["f"] * len(values)})
-    *each, wrong, several = pyarrow.Table.from_batches(
+    *each, wrong, some, several = pyarrow.Table.from_batches(
         fleet._load_in_arrow(iter([batch]))
     ).to_pylist()
     for row, text, path in zip(each, texts, paths(), strict=True):
         assert row == fleet._summarize(path, "h") | {"cpu_seconds": None}
         assert row["summary"] == text
     assert "no summary of traces" in wrong["error"] and wrong["path"] == "f"
+    assert "what --comm cc1 selects" in some["error"] and some["summary"] is None
     assert several["trace"] is None and several["references"] == sum(r["references"] for r in each)
 
 

@@ -8,7 +8,7 @@ use crate::trace::Trace;
 use clap::Args;
 
 use super::screen::{Opening, Progress, grouped, print_with, stop_flag};
-use super::{Checks, NoWhere, for_each_trace, verdict};
+use super::{Checks, Where, for_each_trace, verdict};
 
 /// Add traces to a dataset: tables of Parquet for any number of traces
 ///
@@ -17,11 +17,16 @@ use super::{Checks, NoWhere, for_each_trace, verdict};
 /// references. A trace is identified by its UUID. It appears in the dataset when all of its tables are
 /// complete. If a trace cannot be read or added, the others are added nevertheless. docs/dataset.md
 /// describes the tables.
+///
+/// With a selection, the tables of references and pages have only what is selected, and the other tables
+/// describe the whole trace. A dataset records its selection, and takes traces with the same selection
+/// only.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc dataset run.vmt -o data\n  \
     postproc dataset web-*.vmt --host web -o web\n  \
-    postproc dataset run.vmt --replace -o data")]
+    postproc dataset run.vmt --replace -o data\n  \
+    postproc dataset web-*.vmt --mapping '[heap]' -o heaps")]
 pub struct DatasetArgs {
     /// The traces: files, or directories with the pieces of a trace
     #[arg(required = true)]
@@ -39,16 +44,12 @@ pub struct DatasetArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    no_filter: NoWhere,
+    only: Where,
     #[command(flatten)]
     checks: Checks,
 }
 
 pub fn run(args: &DatasetArgs) -> anyhow::Result<ExitCode> {
-    args.no_filter.refuse(
-        "a dataset has all references of a trace, and queries of its tables select from them. \
-         `postproc export --format parquet` writes tables of some references",
-    )?;
     let dataset = Dataset::open(&args.output)?;
     for_each_trace(
         &args.traces,
@@ -62,6 +63,7 @@ fn add(args: &DatasetArgs, dataset: &Dataset, path: &Path) -> anyhow::Result<(Ad
     let trace = Trace::open_watched(path, &mut Opening::default())?;
     trace.demand_references()?;
     let adding = Adding {
+        chosen: args.only.chosen(&trace)?,
         host: args.host.clone(),
         replace: args.replace,
         group_bytes: None,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::amount::Percent;
-use crate::filter::Clause;
+use crate::filter::{Chosen, Clause};
 use crate::streams::Selection;
 use crate::trace::Trace;
 use crate::units::Tid;
@@ -169,6 +169,46 @@ impl Where {
         options.clause(self.clause.as_ref(), Subject::References, trace, ids)
     }
 
+    /// What is selected of a trace for a result that is kept and put together with those of other
+    /// traces; `None` if all is.
+    pub fn chosen(&self, trace: &Trace) -> anyhow::Result<Option<Chosen>> {
+        let Some(clause) = self.clause(trace, false, false)? else {
+            return Ok(None);
+        };
+        let moment = |option, moment: Option<Moment>| {
+            let ns = moment.map(|moment| moment.after_begin(option, trace));
+            ns.transpose()
+        };
+        let since = moment("--since", self.options.since)?.unwrap_or(0);
+        let until = moment("--until", self.options.until)?.unwrap_or(u64::MAX);
+        Ok(Some(Chosen {
+            clause,
+            words: self.words(),
+            time: since..until,
+        }))
+    }
+
+    /// The options that select, in an order that does not depend on that of the command line.
+    fn words(&self) -> String {
+        let clause = self.clause.iter().map(|c| ("--where", c.text().to_owned()));
+        let mut all: Vec<_> = clause.chain(self.options.given()).collect();
+        all.sort();
+        all.dedup();
+        let words = all
+            .iter()
+            .map(|(option, value)| format!("{option} {}", word(value)));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Refuses fields in `--where`.
+    pub fn refuse_fields(&self, fields: &[Field], why: &str) -> anyhow::Result<()> {
+        let refused = self
+            .clause
+            .as_ref()
+            .map(|clause| clause.refuse(fields, why));
+        refused.unwrap_or(Ok(())).map_err(anyhow::Error::msg)
+    }
+
     /// Refuses the options for another program's trace.
     pub fn none_in(&self, format: &str) -> anyhow::Result<()> {
         let first = self.clause.as_ref().map(|_| "--where");
@@ -292,6 +332,15 @@ fn text(text: &str) -> String {
         }
     }
     shown + "\""
+}
+
+/// A value as a word of a shell's command line.
+fn word(value: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:%,@".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.into(),
+        false => format!("'{}'", value.replace('\'', "'\\''")),
+    }
 }
 
 /// Whether a name is a pattern. Brackets alone make none, for names have them.
@@ -616,6 +665,14 @@ mod tests {
         for bad in ["", "x", "1..", "..1", "0x2000..0x1000", "5-5", "-1", "abc"] {
             assert!(shown(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn words_are_those_of_a_shell() {
+        assert_eq!(word("/lib/libc.so.6"), "/lib/libc.so.6");
+        assert_eq!(word("cc1 --mapping x"), "'cc1 --mapping x'");
+        assert_eq!((word(""), word("[heap]")), ("''".into(), "'[heap]'".into()));
+        assert_eq!(word("it's"), r"'it'\''s'");
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::{bytes_text, printable};
-use crate::summary::{Mapped, Rows, Stored, Sum, Summary, Threads, read_table};
+use crate::summary::{Mapped, Rows, Stored, Sum, Summary, Threads, Wanted, read_table};
 use crate::trace::Trace;
 use anyhow::Context;
 use clap::Args;
+use rust_mm_trace::filter::Field;
 
 use super::screen::{Opening, Progress, grouped, print, stop_flag};
-use super::{Checks, NoWhere, for_each_trace, note, verdict};
+use super::{Checks, Where, for_each_trace, note, verdict};
 
 /// Summarize traces: a row for each, which `postproc merge` adds up
 ///
@@ -21,11 +22,16 @@ use super::{Checks, NoWhere, for_each_trace, note, verdict};
 /// memory under LRU and OPT, and working sets, as histograms; and what is mapped, with its references and
 /// pages. If a trace cannot be read, the others are summarized nevertheless. docs/fleet.md describes the
 /// fields.
+///
+/// A selection is recorded in each row. The row's references, pages, misses, working sets and mappings are
+/// then those of the references that are selected, and --since and --until also give its duration. Losses,
+/// events and the verdict are those of the whole trace. Rows of different selections are never added up.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc summary run.vmt\n  \
     postproc summary web-*.vmt --host web -o web.ndjson\n  \
-    postproc summary web-*.vmt -o web.parquet")]
+    postproc summary web-*.vmt -o web.parquet\n  \
+    postproc summary web-*.vmt --process nginx --since 10s -o nginx.ndjson")]
 pub struct SummaryArgs {
     /// The traces: files, or directories with the pieces of a trace
     #[arg(required = true)]
@@ -38,7 +44,7 @@ pub struct SummaryArgs {
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]
-    no_filter: NoWhere,
+    only: Where,
     #[command(flatten)]
     checks: Checks,
 }
@@ -70,9 +76,10 @@ pub struct MergeArgs {
 }
 
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
-    args.no_filter.refuse(
-        "a row is of all references, so that `postproc merge` adds like to like. `postproc report` and \
-         `postproc simulate` take selections",
+    args.only.refuse_fields(
+        &[Field::Time, Field::Seq, Field::Window],
+        "a row has a duration and working sets, which need to know where the selected time begins and \
+         ends: use --since and --until",
     )?;
     let mut rows = Rows::create(&args.output)?;
     let code = for_each_trace(
@@ -90,8 +97,13 @@ fn summarize(args: &SummaryArgs, path: &Path) -> anyhow::Result<(Summary, ExitCo
     trace.demand_references()?;
     let checker = args.checks.checker();
     let mut progress = Progress::new("summarizing", stop_flag());
-    let host = args.host.as_deref();
-    let (summary, report) = Summary::of(&trace, host, checker, Threads::Several, &mut progress)?;
+    let chosen = args.only.chosen(&trace)?;
+    let wanted = Wanted {
+        host: args.host.as_deref(),
+        chosen: chosen.as_ref(),
+        threads: Threads::Several,
+    };
+    let (summary, report) = Summary::of(&trace, &wanted, checker, &mut progress)?;
     drop(progress);
     Ok((summary, verdict(&report)))
 }
@@ -248,6 +260,9 @@ fn text(sum: &Summary) -> Result<String, std::fmt::Error> {
         bytes_text(sum.pages.saturating_mul(page_size)),
         grouped(sum.events)
     )?;
+    if let Some(selection) = &sum.selection {
+        writeln!(t, "selected by {}", printable(selection, 160))?;
+    }
     writeln!(
         t,
         "\nMisses, if each trace has a memory of this size to itself:"

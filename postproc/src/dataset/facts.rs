@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::SCHEMA_VERSION;
 use super::writer::{Column, Kind, Row};
 use crate::check::CheckReport;
+use crate::filter::Chosen;
 use crate::pipeline::Outcome;
 use crate::trace::{Status, Trace};
 
@@ -43,7 +44,7 @@ pub struct Facts {
     pub start_unix_ns: i64,
     /// When the trace began, ns of the clock that counts from boot.
     pub start_ns: u64,
-    /// From the beginning of the trace to its end.
+    /// From the beginning of the trace to its end, or the part of this time that was selected.
     pub duration_ns: u64,
     /// Windows; 0 if the whole run was traced.
     pub windows: u64,
@@ -53,13 +54,13 @@ pub struct Facts {
     pub last_piece: Option<u64>,
     /// Bytes of the trace.
     pub bytes: u64,
-    /// References.
+    /// References that were taken.
     pub references: u64,
     /// Renewals, which are no references.
     pub renewals: u64,
     /// Events.
     pub events: u64,
-    /// Distinct pages that were referenced.
+    /// Distinct pages that these are to.
     pub pages: u64,
     /// Processes.
     pub processes: u64,
@@ -82,16 +83,28 @@ pub struct Facts {
     pub errors: u64,
     /// The rules that found these.
     pub failed_rules: Vec<String>,
+    /// The options that selected the references, if not all were taken.
+    pub selection: Option<String>,
+}
+
+/// What was taken of a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// The selection; `None` if everything was taken.
+    pub chosen: Option<&'a Chosen>,
+    /// References.
+    pub references: u64,
+    /// Distinct pages that these are to.
+    pub pages: u64,
 }
 
 impl Facts {
-    /// Combines the results of a pass in which so many pages were referenced. `host` is where the
-    /// trace was made, if that is known.
+    /// Combines the results of a pass. `host` is where the trace was made, if that is known.
     pub fn new(
         trace: &Trace,
         host: Option<&str>,
         outcome: &Outcome,
-        pages: u64,
+        taken: Taken<'_>,
         report: &CheckReport,
     ) -> Self {
         let (header, world) = (trace.header(), &outcome.world);
@@ -99,6 +112,7 @@ impl Facts {
         let span = trace.index().time_span();
         let span = span.map_or(0, |(first, last)| last.saturating_sub(first));
         let counted = status.and_then(|s| s.stop_time_ns.checked_sub(s.start_time_ns));
+        let duration_ns = counted.filter(|&ns| ns > 0).unwrap_or(span);
         let piece = trace.piece();
         let failed = report.rules.iter().filter(|rule| rule.errors > 0);
         Facts {
@@ -125,15 +139,17 @@ impl Facts {
             page_size: header.page_size(),
             start_unix_ns: (header.start_time_ns as i64).wrapping_add(header.realtime_offset_ns),
             start_ns: header.start_time_ns,
-            duration_ns: counted.filter(|&ns| ns > 0).unwrap_or(span),
+            duration_ns: taken
+                .chosen
+                .map_or(duration_ns, |chosen| chosen.length(duration_ns)),
             windows: trace.window_numbers().len() as u64,
             first_piece: piece.map(|piece| piece.number.into()),
             last_piece: piece.map(|piece| piece.last_number.into()),
             bytes: trace.index().stop,
-            references: world.references,
+            references: taken.references,
             renewals: world.renewals,
             events: world.events,
-            pages,
+            pages: taken.pages,
             processes: world.tasks.processes().len() as u64,
             complete: status.is_some(),
             lost_full: status.map(|s| s.lost_full),
@@ -144,6 +160,7 @@ impl Facts {
             good: report.good,
             errors: report.rules.iter().map(|rule| rule.errors).sum(),
             failed_rules: failed.map(|rule| rule.id.to_owned()).collect(),
+            selection: taken.chosen.map(|chosen| chosen.words.clone()),
         }
     }
 
@@ -190,11 +207,12 @@ impl Facts {
             .flag(self.good)
             .int(self.errors)
             .text(&text(&self.failed_rules.join(",")))
+            .some_text(self.selection.as_deref())
     }
 }
 
 /// The columns of the table `traces`, without the id, which the name of the directory has.
-pub(crate) const COLUMNS: [Column; 34] = [
+pub(crate) const COLUMNS: [Column; 35] = [
     Column::new("schema_version", Kind::Int),
     Column::new("source", Kind::Text),
     Column::optional("host", Kind::Text),
@@ -229,4 +247,5 @@ pub(crate) const COLUMNS: [Column; 34] = [
     Column::new("good", Kind::Flag),
     Column::new("errors", Kind::Int),
     Column::new("failed_rules", Kind::Text),
+    Column::optional("selection", Kind::Text),
 ];

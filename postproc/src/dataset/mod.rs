@@ -24,14 +24,16 @@ use self::writer::{GROUP_BYTES, Table};
 use crate::canon::PageMode;
 use crate::check::{CheckReport, Checker};
 use crate::error::{OutputContext, Result};
+use crate::filter::Chosen;
 use crate::pipeline::{self, Freeing, Observer};
 use crate::trace::Trace;
 use crate::unfinished::{self, Registered};
 
-pub use facts::Facts;
+pub use facts::{Facts, Taken};
 
-/// The version of the tables: docs/dataset.md says what changes it.
-pub const SCHEMA_VERSION: u64 = 1;
+/// The version of the tables: docs/dataset.md says what changes it. Datasets of earlier versions take
+/// traces, too.
+pub const SCHEMA_VERSION: u64 = 2;
 
 /// All tables. `traces` is the last one that a trace comes to, and the first one that it leaves.
 const TABLES: [&str; 6] = [
@@ -50,6 +52,9 @@ const MARK: &str = "dataset.json";
 struct Mark {
     format: String,
     schema_version: u64,
+    /// The options that selected the references, if these are not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selection: Option<String>,
 }
 
 const FORMAT: &str = "kvmtrace-dataset";
@@ -57,12 +62,29 @@ const FORMAT: &str = "kvmtrace-dataset";
 /// How a trace is added.
 #[derive(Clone, Debug, Default)]
 pub struct Adding {
+    /// Which references are taken, if not all. All traces of a dataset have the same selection.
+    pub chosen: Option<Chosen>,
     /// The host on which the trace was made.
     pub host: Option<String>,
     /// Whether a trace with the same id is replaced. Otherwise it is an error.
     pub replace: bool,
     /// Bytes of a row group, if not those of the contract; for tests.
     pub group_bytes: Option<usize>,
+}
+
+impl Adding {
+    /// The options that select the references, if not all are taken.
+    fn words(&self) -> Option<&str> {
+        self.chosen.as_ref().map(|chosen| &*chosen.words)
+    }
+}
+
+/// Which references are in something, in words.
+pub(crate) fn selected_text(selection: Option<&str>) -> String {
+    match selection {
+        Some(words) => format!("the references that {words} selects"),
+        None => "all references".into(),
+    }
 }
 
 /// A trace that was added.
@@ -97,7 +119,7 @@ impl Dataset {
         let name = path.display().to_string();
         let made = unfinished::make_directories(path).writing(&name)?;
         match std::fs::read(path.join(MARK)) {
-            Ok(text) => understood(&text).writing(&name)?,
+            Ok(text) => drop(understood(&text).writing(&name)?),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let shown = |entry: &std::fs::DirEntry| {
                     !entry.file_name().as_encoded_bytes().starts_with(b".")
@@ -137,7 +159,7 @@ impl Dataset {
         }
         let id = trace.header().uuid.to_string();
         // Before the work, and again when the tables are put into their places.
-        self.allows(&id, adding.replace).writing(&name)?;
+        self.allows(&id, adding).writing(&name)?;
         let (staging, _registered) = unfinished::directory(|| {
             tempfile::Builder::new()
                 .prefix(".adding.")
@@ -147,7 +169,8 @@ impl Dataset {
         .writing(&name)?;
         let below = staging.path().join("new");
         let group_bytes = adding.group_bytes.unwrap_or(GROUP_BYTES);
-        let mut tables = Tables::new(below.clone(), &id, trace, group_bytes)?;
+        let chosen = adding.chosen.as_ref();
+        let mut tables = Tables::new(below.clone(), &id, trace, chosen, group_bytes)?;
         let outcome = pipeline::run_with(
             trace,
             PageMode::Canonical,
@@ -155,17 +178,25 @@ impl Dataset {
             observer,
             &mut [&mut checker, &mut tables],
         )?;
-        let pages = tables.finish(&outcome)?;
+        let (references, pages) = tables.finish(&outcome)?;
+        if let Some(chosen) = chosen {
+            chosen.demand(trace, references, outcome.world.references)?;
+        }
+        let taken = Taken {
+            chosen,
+            references,
+            pages,
+        };
         let host = adding.host.as_deref();
         let report = checker.report();
-        let facts = Facts::new(trace, host, &outcome, pages, &report);
+        let facts = Facts::new(trace, host, &outcome, taken, &report);
         let directory = below.join("traces").join(format!("trace={id}"));
         let mut table = Table::in_directory(directory, &facts::COLUMNS, group_bytes)?;
         facts.cells(table.row()).end()?;
         table.finish()?;
         let (mut files, mut file_bytes) = (0, 0);
         count(&below, &mut files, &mut file_bytes).writing(&name)?;
-        let replaced = self.settle(&staging, &id, adding.replace).writing(&name)?;
+        let replaced = self.settle(&staging, &id, adding).writing(&name)?;
         let added = Added {
             facts,
             replaced,
@@ -180,8 +211,23 @@ impl Dataset {
         self.place("traces", id).exists()
     }
 
-    fn allows(&self, id: &str, replace: bool) -> io::Result<()> {
-        if self.has(id) && !replace {
+    fn allows(&self, id: &str, adding: &Adding) -> io::Result<()> {
+        let mark = match std::fs::read(self.path.join(MARK)) {
+            Ok(text) => Some(understood(&text)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let asked = adding.words();
+        if let Some(mark) = mark.filter(|mark| mark.selection.as_deref() != asked) {
+            let why = format!(
+                "the dataset has {}, and {} were asked for: give -o another directory, or the same \
+                 selection",
+                selected_text(mark.selection.as_deref()),
+                selected_text(asked)
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        if self.has(id) && !adding.replace {
             let why = format!("trace {id} is in the dataset already: --replace replaces it");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
@@ -193,7 +239,7 @@ impl Dataset {
     }
 
     /// Puts the tables of a trace into their places. Returns whether there was another one.
-    fn settle(&self, staging: &TempDir, id: &str, replace: bool) -> io::Result<bool> {
+    fn settle(&self, staging: &TempDir, id: &str, adding: &Adding) -> io::Result<bool> {
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -202,7 +248,7 @@ impl Dataset {
         // Others that add to the dataset wait. A signal waits, too: see `unfinished`.
         let _lock: Flock<File> = Flock::lock(lock, FlockArg::LockExclusive)
             .map_err(|(_, error)| io::Error::from(error))?;
-        self.allows(id, replace)?;
+        self.allows(id, adding)?;
         let (new, old) = (staging.path().join("new"), staging.path().join("old"));
         let mark = self.path.join(MARK);
         let replaced = self.has(id);
@@ -215,6 +261,7 @@ impl Dataset {
                 let text = serde_json::to_vec_pretty(&Mark {
                     format: FORMAT.into(),
                     schema_version: SCHEMA_VERSION,
+                    selection: adding.words().map(Into::into),
                 })?;
                 let file = staging.path().join(MARK);
                 std::fs::write(&file, text)?;
@@ -243,16 +290,16 @@ impl Dataset {
     }
 }
 
-fn understood(text: &[u8]) -> io::Result<()> {
+fn understood(text: &[u8]) -> io::Result<Mark> {
     let mark: Mark = serde_json::from_slice(text)?;
-    if mark.format != FORMAT || mark.schema_version != SCHEMA_VERSION {
+    if mark.format != FORMAT || !(1..=SCHEMA_VERSION).contains(&mark.schema_version) {
         let why = format!(
             "{MARK} has {} of version {}, and this is version {SCHEMA_VERSION}: make another dataset",
             mark.format, mark.schema_version
         );
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    Ok(())
+    Ok(mark)
 }
 
 fn count(path: &Path, files: &mut u64, bytes: &mut u64) -> io::Result<()> {

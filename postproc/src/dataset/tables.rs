@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::writer::{Column, Kind, Table};
 use crate::canon::Origin;
 use crate::error::Result;
+use crate::filter::{Chosen, Filter};
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, FileId, Header, Members, Ref, Trace, Why};
@@ -158,6 +159,10 @@ pub(crate) struct Tables {
     live: FxHashMap<CanonPage, Live>,
     /// What the next batch's new pages are pages of.
     origins: FxHashMap<CanonPage, Origin>,
+    /// Which references are taken, if not all.
+    filter: Option<Filter>,
+    /// References that were taken.
+    taken: u64,
     /// Pages that were referenced.
     referenced: u64,
     /// By process: references.
@@ -168,12 +173,13 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Tables below `directory`, in the partition of the trace `id`. A row group takes about
-    /// `group_bytes`.
+    /// Tables below `directory`, in the partition of the trace `id`, with these references only if any
+    /// are chosen. A row group takes about `group_bytes`.
     pub(crate) fn new(
         directory: PathBuf,
         id: &str,
         trace: &Trace,
+        chosen: Option<&Chosen>,
         group_bytes: usize,
     ) -> Result<Self> {
         let header: &Header = trace.header();
@@ -195,6 +201,8 @@ impl Tables {
             vtime: header.has_vtime(),
             live: FxHashMap::default(),
             origins: FxHashMap::default(),
+            filter: chosen.map(|chosen| Filter::new(&chosen.clause)),
+            taken: 0,
             referenced: 0,
             by_process: Vec::new(),
             freed_by: None,
@@ -276,6 +284,7 @@ impl Tables {
                 last_ns: time_ns,
             }
         });
+        self.taken += 1;
         self.referenced += u64::from(first);
         live.references += 1;
         live.dirtied += u64::from(flags.dirtied());
@@ -386,8 +395,9 @@ impl Tables {
             .end()
     }
 
-    /// Writes what is left, when the trace is over. Returns how many pages were referenced.
-    pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<u64> {
+    /// Writes what is left, when the trace is over. Returns how many references were taken, and how many
+    /// pages these are to.
+    pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<(u64, u64)> {
         let world = &outcome.world;
         let mut live: Vec<_> = std::mem::take(&mut self.live).into_iter().collect();
         live.sort_unstable_by_key(|(page, _)| *page);
@@ -406,7 +416,7 @@ impl Tables {
         self.events.finish()?;
         self.mappings.finish()?;
         self.pages.finish()?;
-        Ok(self.referenced)
+        Ok((self.taken, self.referenced))
     }
 
     fn processes(&self, world: &World) -> Result<()> {
@@ -444,6 +454,13 @@ fn process_of(event: &Event<'_>, world: &World) -> Option<u32> {
 }
 
 impl Consumer for Tables {
+    fn begin(&mut self, trace: &Trace) -> Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.begin(trace, false);
+        }
+        Ok(())
+    }
+
     fn wants_origins(&self) -> bool {
         true
     }
@@ -456,7 +473,10 @@ impl Consumer for Tables {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
         for ((r, place), &page) in all {
-            self.reference(r, place, page, batch.world)?;
+            let keeps = |filter: &mut Filter| filter.judge(r, place, batch.world);
+            if self.filter.as_mut().is_none_or(keeps) {
+                self.reference(r, place, page, batch.world)?;
+            }
         }
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! between the counted one and N pages more.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::json;
@@ -402,6 +403,8 @@ pub struct Working {
     /// The counts.
     pub set: WorkingSet,
     event_ns: u64,
+    /// No reference is counted from this moment on, so pages that are freed later do not count either.
+    until: u64,
 }
 
 impl Working {
@@ -410,16 +413,30 @@ impl Working {
         Working {
             set: WorkingSet::new(start, length),
             event_ns: start,
+            until: u64::MAX,
         }
     }
 
     /// Over the whole of a trace.
     pub fn of(trace: &Trace) -> Self {
-        let start = trace.header().start_time_ns;
-        let (first, last) = trace.index().time_span().unwrap_or((start, start));
+        Working::within(trace, &(0..u64::MAX))
+    }
+
+    /// Over a time, in ns from the beginning of a trace.
+    pub fn within(trace: &Trace, time: &Range<u64>) -> Self {
+        let begin = trace.header().start_time_ns;
+        let (first, last) = trace.index().time_span().unwrap_or((begin, begin));
+        let start = match time.start {
+            0 => begin.min(first),
+            since => begin.saturating_add(since),
+        };
         // A trace may end long after its last reference.
-        let start = start.min(first);
-        Working::new(start, last.saturating_sub(start))
+        let until = begin.saturating_add(time.end);
+        let end = last.min(until);
+        Working {
+            until,
+            ..Working::new(start, end.saturating_sub(start))
+        }
     }
 }
 
@@ -441,8 +458,10 @@ impl Consumer for Working {
     }
 
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
-        for page in pages {
-            self.set.free(self.event_ns, page.0);
+        if self.event_ns < self.until {
+            for page in pages {
+                self.set.free(self.event_ns, page.0);
+            }
         }
         Ok(())
     }

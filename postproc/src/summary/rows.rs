@@ -39,7 +39,7 @@ impl Rows {
             builder.prefix(".summaries.").tempdir_in(directory(path))
         })
         .writing(path.display().to_string())?;
-        let columns = [&COLUMNS[..], &OF_TRACE].concat();
+        let columns = [&COLUMNS[..], &MORE].concat();
         let table = Table::one_file(staging.path().into(), UNFINISHED, &columns)?;
         let table = Box::new(table);
         Ok(Rows(To::Parquet(table, staging, registered, path.into())))
@@ -61,7 +61,8 @@ impl Rows {
             }
             To::Parquet(table, ..) => {
                 let row = cells(summary, table.row());
-                cells_of_trace(summary.trace.as_ref(), row).end()
+                let row = cells_of_trace(summary.trace.as_ref(), row);
+                row.some_text(summary.selection.as_deref()).end()
             }
         }
     }
@@ -172,7 +173,7 @@ pub(super) const COLUMNS: [Column; 37] = [
     Column::new("mapped_dirtied", Kind::Ints),
 ];
 
-/// Adds the cells of [`OF_TRACE`].
+/// Adds the cells of [`MORE`], without the last one.
 fn cells_of_trace<'t>(facts: Option<&Facts>, row: Row<'t>) -> Row<'t> {
     let int = |of: fn(&Facts) -> u64| facts.map(of);
     let some = |of: fn(&Facts) -> Option<u64>| facts.and_then(of);
@@ -202,9 +203,9 @@ fn cells_of_trace<'t>(facts: Option<&Facts>, row: Row<'t>) -> Row<'t> {
         .some_text(rules.as_deref())
 }
 
-/// More columns, which only the row of one trace has: those of the table `traces` of a dataset that are
-/// not in [`COLUMNS`].
-pub(super) const OF_TRACE: [Column; 22] = [
+/// More columns, which tables of earlier versions do not have: those of the table `traces` of a dataset that
+/// are not in [`COLUMNS`], which only the row of one trace has; and the selection.
+pub(super) const MORE: [Column; 23] = [
     Column::optional("schema_version", Kind::Int),
     Column::optional("kernel", Kind::Text),
     Column::optional("arch", Kind::Text),
@@ -227,9 +228,12 @@ pub(super) const OF_TRACE: [Column; 22] = [
     Column::optional("filtered", Kind::Flag),
     Column::optional("errors", Kind::Int),
     Column::optional(RULES, Kind::Text),
+    Column::optional(SELECTION, Kind::Text),
 ];
 
 /// The only number that may be negative.
 pub(super) const START: &str = "start_unix_ns";
+/// The options that selected the references, of sums, too.
+pub(super) const SELECTION: &str = "selection";
 /// Names of rules, with commas.
 pub(super) const RULES: &str = "failed_rules";

@@ -12,7 +12,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-use super::rows::{COLUMNS, OF_TRACE, RULES, START};
+use super::rows::{COLUMNS, MORE, RULES, SELECTION, START};
 use super::{Mapped, Misses, Summary, WorkingSets};
 use crate::dataset::Facts;
 use crate::dataset::writer::{Column, Kind};
@@ -45,7 +45,7 @@ pub fn read_table(
     let is_of_fleet = field(schema, LINE.name).is_some() && field(schema, "traces").is_none();
     let chosen = match is_of_fleet {
         true => chosen(schema, &[LINE], &[])?,
-        false => chosen(schema, &COLUMNS, &OF_TRACE)?,
+        false => chosen(schema, &COLUMNS, &MORE)?,
     };
     let mut number = 0u64;
     for group in 0..table.num_row_groups() {
@@ -190,6 +190,7 @@ impl Cells {
             summary_version: self.int("summary_version")?,
             traces: self.int("traces")?,
             trace: self.facts()?,
+            selection: self.text(SELECTION)?,
             page_size: self.int("page_size")?,
             good: self.int("good")?,
             complete: self.int("complete")?,
@@ -210,9 +211,9 @@ impl Cells {
 
     /// What is known of the trace, if the row is of one, and the table has it.
     fn facts(&self) -> Found<Option<Facts>> {
-        let known = OF_TRACE
-            .iter()
-            .any(|column| self.get(column.name).is_some());
+        let is_of_trace = |column: &&Column| column.name != SELECTION;
+        let mut of_trace = MORE.iter().filter(is_of_trace);
+        let known = of_trace.any(|column| self.get(column.name).is_some());
         if self.get("trace").is_none() || !known {
             return Ok(None);
         }

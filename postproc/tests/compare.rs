@@ -171,6 +171,119 @@ fn pages_of_files_are_known_again() {
     assert_eq!(words, ["/lib/file-7.so", "library", "20", "20", "10", "10"]);
 }
 
+/// Which pages are new, and which are gone: those with most pages first, and all of them in JSON.
+#[test]
+fn pages_that_only_one_run_references_are_listed() {
+    let files = Files::new();
+    // Sixty files: of file f, the first run reads pages 0 to f, and the second one pages 1 to f + 1.
+    for (name, first) in [("first.vmt", 0), ("second.vmt", 1)] {
+        let mut t = program(4, 80, 0..20);
+        for file in 0..60u64 {
+            let at = 0x1_0000_0000 + file * 0x10_0000;
+            t.map_file(0, 42, 1, at, at + 0x10_0000, Prot(5), false, 100 + file, 0);
+            for page in first..=file + first {
+                t.touch(0, 42, 1, at + page * 4096);
+            }
+        }
+        files.write(name, t);
+    }
+    let (c, _) = files.compare(&["first.vmt", "second.vmt"]);
+    // All mappings, with those that did not change: the library, and memory.
+    assert_eq!(c["mappings"].as_array().unwrap().len(), 62);
+    for file in 0..60 {
+        let of = &row(&c, &format!("/lib/file-{}.so", 100 + file))["runs"][1];
+        let one = |first: u64| serde_json::json!([{"first": first, "pages": 1}]);
+        assert_eq!(
+            (&of["new_pages"], &of["gone_pages"]),
+            (&one(file + 1), &one(0))
+        );
+        assert_eq!((&of["new"], &of["gone"]), (&1.into(), &1.into()));
+    }
+    let pages = &c["pages"][0];
+    assert_eq!(
+        (&pages["run"], &pages["new"], &pages["gone"]),
+        (&1.into(), &60.into(), &60.into())
+    );
+    // 20 of the library, and file pages of file f.
+    assert_eq!(pages["both"], 20 + 59 * 60 / 2);
+    let memory = serde_json::json!([{"class": "anonymous", "pages": 80, "base_pages": 80}]);
+    assert_eq!(pages["uncompared"], memory);
+
+    let text = |args: &[&str]| {
+        let output = files.run(&[&["compare"], args].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = text(&["first.vmt", "second.vmt"]);
+    for line in [
+        "22 more mappings changed less: --json has them",
+        "Pages that B references and A does not: 60 (240 KiB) in 60 mappings",
+        "Pages that A references and B does not: 60 (240 KiB) in 60 mappings",
+        "and 45 (180 KiB) in 45 mappings that have fewer: --json has all pages",
+        "Pages that cannot be compared, because only pages of files are recognised in another trace",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    let words = |told: &str, name: &str| -> Vec<Vec<String>> {
+        let lines = told.lines().filter(|line| line.starts_with(name));
+        lines
+            .map(|line| line.split_whitespace().map(Into::into).collect())
+            .collect()
+    };
+    let told = text(&["base.vmt", "more.vmt"]);
+    let of_library = words(&told, "/lib/file-7.so");
+    assert_eq!(of_library[1][2..], ["20-29", "10"]);
+    assert_eq!(of_library[2][2..], ["0-9", "10"]);
+    assert_eq!(
+        words(&told, "anonymous").last().unwrap()[1..],
+        ["110", "80"]
+    );
+    assert!(
+        text(&["base.vmt", "same.vmt"]).contains("Pages that B references and A does not: none\n")
+    );
+
+    files.code(&["first.vmt", "second.vmt", "-o", "page.html"]);
+    let html = std::fs::read_to_string(files.path().join("page.html")).unwrap();
+    for part in [
+        "New pages",
+        "Gone pages",
+        "Pages that cannot be compared",
+        "45 more mappings",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    // The page has what its tables list.
+    assert!(!html.contains("new_pages"));
+}
+
+/// In one trace, pages without a file are recognised by their addresses.
+#[test]
+fn pages_of_windows_are_listed_by_their_addresses() {
+    let files = Files::new();
+    let mut t = TraceBuilder::new(1, 4);
+    for (mm, pages) in [(1, 40), (2, 60)] {
+        t.begin_window(30_000);
+        t.task(0, 42, 42, mm, "cc1");
+        load(&mut t, mm, pages, 0..10);
+        t.end_window(|_| {});
+    }
+    files.write("windows.vmt", t);
+    let (c, _) = files.compare(&["windows.vmt", "--per-window"]);
+    let pages = &c["pages"][0];
+    assert_eq!(
+        (&pages["new"], &pages["gone"], &pages["both"]),
+        (&20.into(), &0.into(), &50.into())
+    );
+    assert_eq!(pages["uncompared"], serde_json::json!([]));
+    let text = String::from_utf8(
+        files
+            .run(&["compare", "windows.vmt", "--per-window"])
+            .stdout,
+    )
+    .unwrap();
+    let range = format!("42: {:#x}..{:#x}", ANON + 40 * 4096, ANON + 60 * 4096);
+    assert!(text.contains(&range), "{range}: {text}");
+}
+
 /// The exit code is 3 if and only if a run needs more than is permitted.
 #[test]
 fn growth_fails_a_build() {

@@ -9,7 +9,8 @@ use crate::amount::{MemorySize, Percent};
 use crate::pipeline::Consumer;
 use crate::report::chart::time_text;
 use crate::report::comparison::{
-    self, Cell, Column, Comparison, Difference, Growth, Mapped, Mapping, Run, Under,
+    self, Cell, Column, Comparison, Difference, Growth, LISTED, LISTED_PAGES, Mapped, Mapping,
+    OnlyThere, Pages, Run, Side, Under,
 };
 use crate::report::comparison_page::{self, Drawn};
 use crate::report::{Contents, Identity, Working, WorkingSet, bytes_text, printable};
@@ -42,8 +43,11 @@ const DRAWN: usize = 200;
 /// all the memory that it wants (`postproc advise` explains this), and how much more that is than A
 /// needs. Then come the misses by size of memory, with their differences; the working sets; and what
 /// is mapped: how many pages, and how many of them A did not reference (new), or only A referenced
-/// (gone). Pages of files are the same in all traces: they have the same path, and the same place in
-/// the file. Other pages can be recognised in windows of one trace only.
+/// (gone). The last tables list which pages are new and which are gone: numbers of pages in a file, or
+/// addresses in a process. --json has all of them. Pages of files are the same in all traces: they have
+/// the same path, and the same place in the file. A file that was written anew is the same file, and a
+/// private copy of a page counts as the page in whose place it is. Other pages can be recognised in
+/// windows of one trace only; otherwise, they are counted by what they are for.
 ///
 /// LRU and OPT have proven bounds, if the traces allow it. The bounds of a difference follow from
 /// those of both runs.
@@ -58,6 +62,7 @@ const DRAWN: usize = 200;
     postproc compare base.vmt new.vmt --slack 0 --fail-above 2% --proven --json | jq .growth\n  \
     postproc compare base.vmt new.vmt --where 'comm == \"cc1\"' --size 1MiB,0.5\n  \
     postproc compare base.vmt new.vmt -o comparison.html\n  \
+    postproc compare base.vmt new.vmt --json | jq .pages\n  \
     postproc compare run.vmt --policy lru,opt,arc\n  \
     postproc compare run.vmt --window 0,2\n  \
     postproc compare run.vmt --per-window\n  \
@@ -387,6 +392,7 @@ fn compare(
             working_set: f.set.by_tau(),
         }
     };
+    let mappings = comparison::mappings(&contents);
     let mut comparison = Comparison {
         page_size,
         slack: args.slack,
@@ -396,7 +402,8 @@ fn compare(
         growth: growth.collect(),
         sizes,
         columns,
-        mappings: comparison::mappings(&contents),
+        pages: comparison::pages(&mappings, found.len()),
+        mappings,
     };
     comparison::compare(&mut comparison.columns);
     Ok((comparison, found))
@@ -670,8 +677,8 @@ fn mappings_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
         let mut cells = vec![grouped(mapped.pages)];
         if at > 0 {
             let of = |count: Option<u64>| count.map_or("-".into(), grouped);
-            cells.push(of(mapped.changed.map(|changed| changed.new)));
-            cells.push(of(mapped.changed.map(|changed| changed.gone)));
+            cells.push(of(mapped.changed.as_ref().map(|changed| changed.new)));
+            cells.push(of(mapped.changed.as_ref().map(|changed| changed.gone)));
         }
         cells
     };
@@ -681,7 +688,91 @@ fn mappings_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
         row
     };
     writeln!(t, "\nPages by mapping; those that changed most come first")?;
-    table(t, 2, head, c.mappings.iter().map(row).collect())
+    let listed = c.mappings.iter().take(LISTED);
+    table(t, 2, head, listed.map(row).collect())?;
+    match c.mappings.len().saturating_sub(LISTED) {
+        0 => Ok(()),
+        more => writeln!(
+            t,
+            "{} more mappings changed less: --json has them",
+            grouped(more as u64)
+        ),
+    }
+}
+
+fn pages_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
+    for pages in &c.pages {
+        let own = &c.runs[pages.run].label;
+        for (side, only, not) in [(Side::New, &**own, "A"), (Side::Gone, "A", &**own)] {
+            let there = c.only_there(pages.run, side);
+            let all: u64 = there.iter().map(|only| only.pages).sum();
+            writeln!(
+                t,
+                "\nPages that {only} references and {not} does not: {}",
+                in_mappings(c, all, there.len())
+            )?;
+            only_there_text(c, &there, t)?;
+        }
+        uncompared_text(c, pages, t)?;
+    }
+    Ok(())
+}
+
+/// So many pages in so many mappings.
+fn in_mappings(c: &Comparison, pages: u64, mappings: usize) -> String {
+    let plural = if mappings == 1 { "" } else { "s" };
+    match pages {
+        0 => "none".into(),
+        _ => format!(
+            "{} ({}) in {} mapping{plural}",
+            grouped(pages),
+            bytes_text(pages.saturating_mul(c.page_size)),
+            grouped(mappings as u64)
+        ),
+    }
+}
+
+fn only_there_text(c: &Comparison, there: &[OnlyThere<'_>], t: &mut String) -> std::fmt::Result {
+    if there.is_empty() {
+        return Ok(());
+    }
+    let (listed, rest) = there.split_at(there.len().min(LISTED_PAGES));
+    let row = |only: &OnlyThere<'_>| {
+        vec![
+            printable(&only.mapping.name, 44),
+            only.mapping.class.name().into(),
+            only.which(c.page_size),
+            grouped(only.pages),
+        ]
+    };
+    let head = ["mapping", "kind", "which", "pages"].map(String::from);
+    table(t, 3, head.into(), listed.iter().map(row).collect())?;
+    if !rest.is_empty() {
+        let pages: u64 = rest.iter().map(|only| only.pages).sum();
+        let rest = in_mappings(c, pages, rest.len());
+        writeln!(t, "and {rest} that have fewer: --json has all pages")?;
+    }
+    Ok(())
+}
+
+fn uncompared_text(c: &Comparison, pages: &Pages, t: &mut String) -> std::fmt::Result {
+    if pages.uncompared.is_empty() {
+        return Ok(());
+    }
+    let own = &c.runs[pages.run].label;
+    writeln!(
+        t,
+        "\nPages that cannot be compared, because only pages of files are recognised in another trace"
+    )?;
+    let head = vec!["kind".into(), format!("{own} pages"), "A pages".into()];
+    let row = |of: &comparison::Uncompared| {
+        vec![
+            of.class.name().into(),
+            grouped(of.pages),
+            grouped(of.base_pages),
+        ]
+    };
+    table(t, 1, head, pages.uncompared.iter().map(row).collect())
 }
 
 fn text(c: &Comparison) -> std::result::Result<String, std::fmt::Error> {
@@ -692,5 +783,6 @@ fn text(c: &Comparison) -> std::result::Result<String, std::fmt::Error> {
     curves_text(c, &mut t)?;
     working_sets_text(c, &mut t)?;
     mappings_text(c, &mut t)?;
+    pages_text(c, &mut t)?;
     Ok(t)
 }

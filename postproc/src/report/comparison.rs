@@ -8,14 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::classes::Class;
-use super::contents::{Changed, Contents};
+use super::contents::{Changed, Contents, PageRange};
 use super::working_set::SizeByTau;
 use crate::amount::Percent;
 use crate::filter::{Filtered, LeftOut};
 use crate::sim::{Band, Bounds, Need};
 
-/// Mappings that are listed.
-const ROWS: usize = 40;
+/// Mappings that tables list. JSON has all.
+pub const LISTED: usize = 40;
+
+/// Mappings whose new or gone pages are listed, of each run.
+pub const LISTED_PAGES: usize = 15;
 
 /// A trace, or a window of one.
 #[derive(Clone, Debug, Serialize)]
@@ -128,7 +131,7 @@ pub struct Column {
 }
 
 /// The pages of a mapping in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Mapped {
     /// References.
     pub references: u64,
@@ -149,6 +152,78 @@ pub struct Mapping {
     pub class: Class,
     /// By run.
     pub runs: Vec<Mapped>,
+}
+
+/// The pages of a run, compared with those of the first one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Pages {
+    /// The run.
+    pub run: usize,
+    /// Pages that the first run did not reference.
+    pub new: u64,
+    /// Pages that only the first run referenced.
+    pub gone: u64,
+    /// Pages that both referenced.
+    pub both: u64,
+    /// Pages that cannot be recognised in another run, by what they are for.
+    pub uncompared: Vec<Uncompared>,
+}
+
+/// Pages that cannot be recognised in another run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Uncompared {
+    /// What they are for.
+    pub class: Class,
+    /// Pages of the run.
+    pub pages: u64,
+    /// Pages of the first run.
+    pub base_pages: u64,
+}
+
+/// Pages of two runs that only one of them referenced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Pages that the first run did not reference.
+    New,
+    /// Pages that only the first run referenced.
+    Gone,
+}
+
+/// The pages of a mapping that only one of two runs referenced.
+#[derive(Clone, Copy, Debug)]
+pub struct OnlyThere<'c> {
+    /// The mapping.
+    pub mapping: &'c Mapping,
+    /// How many pages these are.
+    pub pages: u64,
+    /// Which ones.
+    pub ranges: &'c [PageRange],
+}
+
+/// Ranges of a mapping that a table names.
+const RANGES: usize = 4;
+
+impl OnlyThere<'_> {
+    /// Which pages these are, in words: numbers of pages in the file, or addresses.
+    pub fn which(&self, page_size: u64) -> String {
+        let text = |range: &PageRange| {
+            let end = range.first.saturating_add(range.pages);
+            match (range.pid, range.pages) {
+                (Some(pid), _) => format!(
+                    "{pid}: {:#x}..{:#x}",
+                    range.first.saturating_mul(page_size),
+                    end.saturating_mul(page_size)
+                ),
+                (None, 1) => range.first.to_string(),
+                (None, _) => format!("{}-{}", range.first, end - 1),
+            }
+        };
+        let named: Vec<String> = self.ranges.iter().take(RANGES).map(text).collect();
+        match self.ranges.len().saturating_sub(RANGES) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
+    }
 }
 
 /// Whether a run needs more memory than the first one.
@@ -229,6 +304,8 @@ pub struct Comparison {
     pub sizes: Vec<u64>,
     /// The curves.
     pub columns: Vec<Column>,
+    /// Of each run except the first one.
+    pub pages: Vec<Pages>,
     /// What is mapped; those that changed most come first.
     pub mappings: Vec<Mapping>,
 }
@@ -261,6 +338,89 @@ impl Comparison {
             _ => format!("{run} {}", under.policy),
         }
     }
+
+    /// The mappings with pages that only a run or only the first run referenced, those with most such
+    /// pages first.
+    pub fn only_there(&self, run: usize, side: Side) -> Vec<OnlyThere<'_>> {
+        let there = self.mappings.iter().filter_map(|mapping| {
+            let changed = mapping.runs.get(run)?.changed.as_ref()?;
+            let (pages, ranges) = match side {
+                Side::New => (changed.new, &changed.new_pages[..]),
+                Side::Gone => (changed.gone, &changed.gone_pages[..]),
+            };
+            (pages > 0).then_some(OnlyThere {
+                mapping,
+                pages,
+                ranges,
+            })
+        });
+        let mut there: Vec<_> = there.collect();
+        there.sort_by(|a, b| {
+            let by_name = || a.mapping.name.cmp(&b.mapping.name);
+            b.pages.cmp(&a.pages).then_with(by_name)
+        });
+        there
+    }
+
+    /// The same with the mappings that tables list, and without ranges of pages: for a page that is to
+    /// stay small.
+    pub fn shortened(&self) -> Self {
+        let mut short = self.clone();
+        short.mappings.truncate(LISTED);
+        let runs = short.mappings.iter_mut().flat_map(|m| &mut m.runs);
+        for changed in runs.filter_map(|mapped| mapped.changed.as_mut()) {
+            changed.new_pages.clear();
+            changed.gone_pages.clear();
+        }
+        short
+    }
+}
+
+/// The pages of each run except the first one, by what is mapped.
+pub fn pages(mappings: &[Mapping], runs: usize) -> Vec<Pages> {
+    (1..runs).map(|run| pages_of(mappings, run)).collect()
+}
+
+fn pages_of(mappings: &[Mapping], run: usize) -> Pages {
+    let mut pages = Pages {
+        run,
+        new: 0,
+        gone: 0,
+        both: 0,
+        uncompared: Vec::new(),
+    };
+    for mapping in mappings {
+        let (Some(base), Some(own)) = (mapping.runs.first(), mapping.runs.get(run)) else {
+            continue;
+        };
+        if let Some(changed) = &own.changed {
+            pages.new += changed.new;
+            pages.gone += changed.gone;
+            pages.both += changed.both;
+            continue;
+        }
+        // It is in another run only.
+        if own.pages == 0 && base.pages == 0 {
+            continue;
+        }
+        let same = |known: &&mut Uncompared| known.class == mapping.class;
+        match pages.uncompared.iter_mut().find(same) {
+            Some(known) => {
+                known.pages += own.pages;
+                known.base_pages += base.pages;
+            }
+            None => pages.uncompared.push(Uncompared {
+                class: mapping.class,
+                pages: own.pages,
+                base_pages: base.pages,
+            }),
+        }
+    }
+    let most = |of: &Uncompared| of.pages.max(of.base_pages);
+    pages
+        .uncompared
+        .sort_by_key(|of| std::cmp::Reverse(most(of)));
+    pages
 }
 
 /// What is mapped in each run.
@@ -297,7 +457,7 @@ pub fn mappings(contents: &[&Contents]) -> Vec<Mapping> {
         .collect();
     let change = |row: &Mapping| {
         let base = row.runs.first().map_or(0, |mapped| mapped.pages);
-        let change = |mapped: &Mapped| match mapped.changed {
+        let change = |mapped: &Mapped| match &mapped.changed {
             Some(changed) => changed.new.max(changed.gone),
             None => mapped.pages.abs_diff(base),
         };
@@ -308,7 +468,6 @@ pub fn mappings(contents: &[&Contents]) -> Vec<Mapping> {
         let order = (change(row), pages(row));
         (std::cmp::Reverse(order), row.name.clone())
     });
-    rows.truncate(ROWS);
     rows
 }
 

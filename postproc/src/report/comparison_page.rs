@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::chart::{LineChart, Rule, Series, Unit};
-use super::comparison::{Cell, Column, Comparison};
+use super::comparison::{Cell, Column, Comparison, LISTED, LISTED_PAGES, OnlyThere, Side};
 use super::page::{Page, Table};
 use super::summary::bytes_text;
 use super::{Figure, grouped, quoted, to_json, write_file};
@@ -43,7 +43,7 @@ pub fn write(
         working_sets(c),
     ];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
-    let data = to_json(c, "the comparison")?;
+    let data = to_json(&c.shortened(), "the comparison")?;
     let lines = || answers.lines().map(String::from);
     let page = Page {
         title: "kVMTrace comparison",
@@ -56,10 +56,17 @@ pub fn write(
         badges: Vec::new(),
         findings: Vec::new(),
         figures: &figures,
-        tables: [Some(runs(c)), Some(misses(c)), mappings(c)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        tables: [
+            Some(runs(c)),
+            Some(misses(c)),
+            mappings(c),
+            only_there(c, Side::New),
+            only_there(c, Side::Gone),
+            uncompared(c),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         data: &String::from_utf8_lossy(&data),
     };
     write_file(path, page.html().as_bytes())
@@ -468,26 +475,105 @@ fn mappings(c: &Comparison) -> Option<Table> {
             columns.push(number(format!("{}: gone", run.label)));
         }
     }
-    let rows = c.mappings.iter().map(|mapping| {
+    let rows = c.mappings.iter().take(LISTED).map(|mapping| {
         let mut row = vec![mapping.name.clone(), mapping.class.name().into()];
         for (at, mapped) in mapping.runs.iter().enumerate() {
             row.extend([grouped(mapped.references), grouped(mapped.pages)]);
             if at > 0 {
                 let of = |count: Option<u64>| count.map_or("-".into(), grouped);
-                row.push(of(mapped.changed.map(|changed| changed.new)));
-                row.push(of(mapped.changed.map(|changed| changed.gone)));
+                row.push(of(mapped.changed.as_ref().map(|changed| changed.new)));
+                row.push(of(mapped.changed.as_ref().map(|changed| changed.gone)));
             }
         }
         row
     });
     Some(Table {
         title: "Mappings",
-        about: "Pages by mapping; those that changed most come first. New pages were not referenced in \
-                the first run, and gone pages only there. Pages of files are the same in all traces. \
-                Other pages are the same only in windows of one trace, so a dash stands for those of \
-                different traces."
-            .into(),
+        about: format!(
+            "Pages by mapping; those that changed most come first{}. New pages were not referenced in the \
+             first run, and gone pages only there. Pages of files are the same in all traces. Other pages \
+             are the same only in windows of one trace, so a dash stands for those of different traces.",
+            match c.mappings.len().saturating_sub(LISTED) {
+                0 => String::new(),
+                more => format!(", and {} more are left out", grouped(more as u64)),
+            }
+        ),
         columns,
         rows: rows.collect(),
+    })
+}
+
+/// Which pages only one of two runs referenced.
+fn only_there(c: &Comparison, side: Side) -> Option<Table> {
+    let (title, about) = match side {
+        Side::New => (
+            "New pages",
+            "Pages that the run referenced, and the first run did not",
+        ),
+        Side::Gone => (
+            "Gone pages",
+            "Pages that the first run referenced, and the run did not",
+        ),
+    };
+    let mut rows = Vec::new();
+    for pages in &c.pages {
+        let run = &c.runs[pages.run].label;
+        let there = c.only_there(pages.run, side);
+        let (listed, rest) = there.split_at(there.len().min(LISTED_PAGES));
+        let row = |only: &OnlyThere<'_>| {
+            vec![
+                run.clone(),
+                only.mapping.name.clone(),
+                only.mapping.class.name().into(),
+                only.which(c.page_size),
+                grouped(only.pages),
+            ]
+        };
+        rows.extend(listed.iter().map(row));
+        if !rest.is_empty() {
+            let pages: u64 = rest.iter().map(|only| only.pages).sum();
+            let mappings = format!("{} more mappings", grouped(rest.len() as u64));
+            let blank = String::new;
+            rows.push(vec![
+                run.clone(),
+                mappings,
+                blank(),
+                blank(),
+                grouped(pages),
+            ]);
+        }
+    }
+    let columns = ["run", "mapping", "kind", "which"].map(word);
+    (!rows.is_empty()).then(|| Table {
+        title,
+        about: format!(
+            "{about}, by mapping; those with most such pages come first. Which ones these are: numbers of \
+             pages in the file, or addresses in a process."
+        ),
+        columns: columns.into_iter().chain([number("pages")]).collect(),
+        rows,
+    })
+}
+
+/// Pages that cannot be recognised in another run.
+fn uncompared(c: &Comparison) -> Option<Table> {
+    let mut rows = Vec::new();
+    for pages in &c.pages {
+        rows.extend(pages.uncompared.iter().map(|of| {
+            vec![
+                c.runs[pages.run].label.clone(),
+                of.class.name().into(),
+                grouped(of.pages),
+                grouped(of.base_pages),
+            ]
+        }));
+    }
+    (!rows.is_empty()).then(|| Table {
+        title: "Pages that cannot be compared",
+        about: "Only pages of files are recognised in another trace. Of the others, these are the numbers \
+                of pages of the run and of the first run, by what they are for."
+            .into(),
+        columns: vec![word("run"), word("kind"), number("pages"), number("in the first run")],
+        rows,
     })
 }

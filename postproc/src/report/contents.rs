@@ -1,6 +1,9 @@
 //! What is mapped, by name, and which pages were referenced there: to be compared with another run.
 //!
-//! Pages of files have the same identity in each run: the file's name, and their number in the file.
+//! Pages of files have the same identity in each run: the file's name, and their number in the file. The
+//! number of the file's inode is no identity: a program that writes a file anew, as a compiler does, gives
+//! it another inode, and inodes of two machines have nothing to do with each other. A name of shared
+//! memory can stand for several objects of a run. Then its pages have no identity.
 //! Pages of other mappings have one within a trace only: the address space and the virtual page. So
 //! of different traces, only the numbers of these pages can be compared.
 
@@ -12,7 +15,7 @@ use serde::Serialize;
 use super::classes::Class;
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
-use crate::trace::{MapKind, Ref, Trace};
+use crate::trace::{FileId, MapKind, Ref, Trace};
 use crate::units::CanonPage;
 
 /// What makes a page of one run the same as a page of another one.
@@ -38,6 +41,8 @@ pub struct Content {
     places: FxHashSet<(u32, u64)>,
     /// The places stand for all pages.
     has_places: bool,
+    /// The file, if it is one.
+    file: FileId,
 }
 
 impl Content {
@@ -48,6 +53,7 @@ impl Content {
             pages: 0,
             places: FxHashSet::default(),
             has_places: true,
+            file: FileId::default(),
         }
     }
 
@@ -59,8 +65,39 @@ impl Content {
     }
 }
 
-/// How the pages of a run differ from those of another one.
+/// Pages that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct PageRange {
+    /// The process that has them; `None` for pages of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The number of the first one in the file, or that of its virtual page.
+    pub first: u64,
+    /// How many they are.
+    pub pages: u64,
+}
+
+/// The places as ranges, in their order.
+fn ranges(places: impl Iterator<Item = (u32, u64)>) -> Vec<PageRange> {
+    let mut places: Vec<_> = places.collect();
+    places.sort_unstable();
+    let mut ranges: Vec<PageRange> = Vec::new();
+    for (space, page) in places {
+        let pid = Some(space).filter(|&space| space != 0);
+        match ranges.last_mut() {
+            Some(last) if last.pid == pid && last.first + last.pages == page => last.pages += 1,
+            _ => ranges.push(PageRange {
+                pid,
+                first: page,
+                pages: 1,
+            }),
+        }
+    }
+    ranges
+}
+
+/// How the pages of a run differ from those of another one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Changed {
     /// Pages that the other run did not reference.
     pub new: u64,
@@ -68,6 +105,12 @@ pub struct Changed {
     pub gone: u64,
     /// Pages that both referenced.
     pub both: u64,
+    /// Which pages are new.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub new_pages: Vec<PageRange>,
+    /// Which pages are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gone_pages: Vec<PageRange>,
 }
 
 /// Collects what is mapped, in a pass.
@@ -127,6 +170,8 @@ impl Contents {
             new: own.len() as u64 - both,
             gone: others.len() as u64 - both,
             both,
+            new_pages: ranges(own.difference(others).copied()),
+            gone_pages: ranges(others.difference(own).copied()),
         })
     }
 
@@ -204,7 +249,7 @@ impl Consumer for Contents {
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
         let objects = outcome.world.space.objects();
-        for (object, content) in objects.iter().zip(std::mem::take(&mut self.by_object)) {
+        for (object, mut content) in objects.iter().zip(std::mem::take(&mut self.by_object)) {
             if content.references == 0 {
                 continue;
             }
@@ -212,8 +257,13 @@ impl Consumer for Contents {
                 "" => ANONYMOUS.into(),
                 _ => object.name.clone(),
             };
-            let new = || Content::new(Class::of(object, &outcome.world));
-            self.by_name.entry(name).or_insert_with(new).add(content);
+            let new = || Content {
+                file: object.file,
+                ..Content::new(Class::of(object, &outcome.world))
+            };
+            let known = self.by_name.entry(name).or_insert_with(new);
+            content.has_places &= object.kind != MapKind::Shmem || known.file == object.file;
+            known.add(content);
         }
         let nowhere = std::mem::replace(&mut self.nowhere, Content::new(Class::Unmapped));
         if nowhere.references > 0 {

@@ -31,7 +31,7 @@ use crate::error::{OutputContext, Result};
 use crate::output::{write_files, written};
 
 pub use classes::Class;
-pub use contents::{Changed, Content, Contents, Identity};
+pub use contents::{Changed, Content, Contents, Identity, PageRange};
 pub use fault_curve::{Caption, LinePoint, PolicyLine};
 pub use foreign::{ForeignSummary, ForeignViews};
 pub use page::{Report, Views};

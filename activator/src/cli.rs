@@ -19,9 +19,9 @@ use crate::scope::{Asked, Pattern};
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
-    Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_interval,
-    parse_length, parse_pages, parse_seconds, parse_size, parse_slowdown, parse_stall, parse_ticks,
-    parse_time, parse_when,
+    Given, Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_interval,
+    parse_length, parse_n, parse_pages, parse_seconds, parse_size, parse_slowdown, parse_stall,
+    parse_ticks, parse_time, parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -108,6 +108,23 @@ Examples:
     },
     /// Print the manual page, or write the manual pages of all commands
     Man(ManArgs),
+}
+
+impl Command {
+    /// How sizes were understood that could be taken for other numbers of pages; none with --quiet.
+    pub fn hints(&self) -> impl Iterator<Item = &str> {
+        let given = match self {
+            Self::On(args) => args.trace.given(),
+            Self::Run(args) | Self::Record(RecordArgs { run: args, .. }) => args.given(),
+            Self::Top(args) => vec![args.n.as_ref()],
+            Self::Resize(args) => vec![Some(&args.n)],
+            _ => Vec::new(),
+        };
+        given
+            .into_iter()
+            .flatten()
+            .filter_map(|given| given.hint.as_deref())
+    }
 }
 
 const PAUSE_HELP: &str = "\
@@ -216,10 +233,10 @@ pub struct TraceArgs {
         value_name = "N",
         default_value = "512",
         default_value_if("interval", ArgPredicate::IsPresent, "65536"),
-        value_parser = parse_pages,
+        value_parser = parse_n,
         allow_negative_numbers = true
     )]
-    pub n: Pages,
+    pub n: Given,
 
     /// Set N for simulating memories of SIZE and more: an eighth of SIZE, such as 512 pages for
     /// 16MiB
@@ -489,8 +506,8 @@ pub struct TraceArgs {
     pub pieces: PiecesArgs,
 
     /// The largest N that `activator resize` can set [default: 4 N; with several sets, N]
-    #[arg(long, value_name = "N", value_parser = parse_pages)]
-    pub max: Option<Pages>,
+    #[arg(long, value_name = "N", value_parser = parse_n)]
+    pub max: Option<Given>,
 
     /// The trace: a new file, or an unmounted block device; with --rotate, a new or empty directory
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
@@ -642,6 +659,11 @@ impl PiecesArgs {
 }
 
 impl TraceArgs {
+    /// What is given as N.
+    fn given(&self) -> Vec<Option<&Given>> {
+        vec![Some(&self.n), self.max.as_ref()]
+    }
+
     /// The sizes that the arguments ask for.
     pub fn sizes(&self) -> Sizes {
         Sizes {
@@ -658,14 +680,15 @@ impl TraceArgs {
     pub fn n(&self) -> Pages {
         match (self.memory, self.slowdown) {
             (Some(Pages(memory)), None) => Pages(memory / MEMORY),
-            (Some(Pages(memory)), Some(_)) => self.n.min(Pages(memory / MEMORY)),
-            (None, _) => self.n,
+            (Some(Pages(memory)), Some(_)) => self.n.pages.min(Pages(memory / MEMORY)),
+            (None, _) => self.n.pages,
         }
     }
 
     /// The largest N that can be set later. With intervals, N is large in any case.
     pub fn most(&self) -> Option<Pages> {
-        let given = self.max.or(self.interval.map(|_| self.n));
+        let max = self.max.as_ref().map(|given| given.pages);
+        let given = max.or(self.interval.map(|_| self.n.pages));
         match (self.memory, self.slowdown) {
             (Some(Pages(memory)), Some(_)) => Some(Pages(memory / MEMORY)),
             (None, Some(_)) => given.or_else(|| Some(pace::most(self))),
@@ -723,8 +746,8 @@ The trace goes on, and an event in the trace records the change. N can grow up t
 value of --max with which the trace was started.")]
 pub struct ResizeArgs {
     /// Number of pages that can be referenced without a record; 4096 pages are 16MiB
-    #[arg(value_name = "N", value_parser = parse_pages)]
-    pub n: Pages,
+    #[arg(value_name = "N", value_parser = parse_n)]
+    pub n: Given,
     /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
@@ -1020,8 +1043,8 @@ pub struct TopArgs {
     /// Size of the set: the number of pages that can be referenced without a count [default: 512]
     ///
     /// As -n of `activator run`. 4096 pages are 16MiB.
-    #[arg(short = 'N', value_name = "N", value_parser = parse_pages, allow_negative_numbers = true)]
-    pub n: Option<Pages>,
+    #[arg(short = 'N', value_name = "N", value_parser = parse_n, allow_negative_numbers = true)]
+    pub n: Option<Given>,
 
     /// What has a set of N pages of its own [default: all]
     ///
@@ -1211,6 +1234,16 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
+impl RunArgs {
+    /// What is given as N, for whoever wants to know how it was understood.
+    fn given(&self) -> Vec<Option<&Given>> {
+        match self.quiet {
+            true => Vec::new(),
+            false => self.trace.given(),
+        }
+    }
+}
+
 /// Arguments of `record`: those of [`RunArgs`] and of [`OnArgs`].
 #[derive(Args, Debug)]
 #[command(
@@ -1309,7 +1342,7 @@ mod tests {
         ] {
             let args = run_args(line);
             assert_eq!(args.command, ["ls", "-l", "--json"]);
-            assert_eq!(args.trace.n, Pages(4096));
+            assert_eq!(args.trace.n.pages, Pages(4096));
             assert!(!args.trace.json);
         }
     }
@@ -1408,7 +1441,7 @@ mod tests {
     #[test]
     fn defaults() {
         let args = run_args(&["activator", "run", "--", "ls"]);
-        assert_eq!(args.trace.n, Pages(512));
+        assert_eq!(args.trace.n.pages, Pages(512));
         assert_eq!(args.trace.output, PathBuf::from("trace.vmt"));
         assert_eq!((args.trace.buffers, args.trace.buffer_size), (None, None));
         assert_eq!(args.trace.batch, None);

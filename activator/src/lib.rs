@@ -126,6 +126,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
 /// Does what a command line asks for; returns the exit code.
 pub fn execute(cli: &Cli, connect: Connect<'_>, io: &mut Io<'_>) -> u8 {
     let connect = || connect(&cli.device);
+    cli.command.hints().for_each(|hint| io.note(hint));
     let done = match &cli.command {
         Command::On(args) => commands::on::execute(args, &connect, io),
         Command::Off(args) => commands::off::execute(args, &connect, io),

@@ -20,6 +20,15 @@ impl Pages {
     pub const MAX: Self = Self(VMTRACE_EVMS_MAX);
 }
 
+/// N as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// N.
+    pub pages: Pages,
+    /// How the text was understood, if it could be taken for another number of pages.
+    pub hint: Option<String>,
+}
+
 /// Smallest and largest sub-buffer, bytes.
 const BUFFER_SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 20;
 
@@ -36,19 +45,11 @@ const NO_FOOTPRINT: &str = "a share would be of the footprint, which is known af
 /// machine and is checked later.
 pub fn parse_pages(text: &str) -> Result<Pages, String> {
     let n = match Size::read(text, Of::Pages(NO_FOOTPRINT))? {
-        // Few users mean so little. Letters without `iB` could be taken for factors of pages.
+        // Few users mean so little.
         Size::Bytes(bytes) if bytes < FEWEST * PAGE_SIZE => {
-            let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-            let unit = &text[digits.len()..];
-            let factor = match unit {
-                "k" | "K" => digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1024)),
-                _ => None,
-            };
-            let hint = factor.map_or_else(String::new, |pages| {
-                format!(". For {pages} pages, write {pages}")
-            });
             return Err(format!(
-                "{text} is a size in bytes, and less than {FEWEST} pages of 4KiB{hint}"
+                "{text} is a size in bytes, and less than {FEWEST} pages of 4KiB{}",
+                other_meaning(text)
             ));
         }
         Size::Bytes(bytes) => bytes / PAGE_SIZE,
@@ -63,6 +64,39 @@ pub fn parse_pages(text: &str) -> Result<Pages, String> {
             bytes(u64::from(Pages::MAX.0) << 12)
         )),
     }
+}
+
+/// What to write instead if the letter of a size was meant as a factor of pages.
+fn other_meaning(text: &str) -> String {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let power = match &text[digits.len()..] {
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        _ => return String::new(),
+    };
+    let pages = digits
+        .parse()
+        .ok()
+        .and_then(|n: u64| n.checked_mul(1 << power));
+    match pages.filter(|pages| *pages <= Pages::MAX.0.into()) {
+        Some(pages) => format!(". For {pages} pages, write {pages}"),
+        None => String::new(),
+    }
+}
+
+/// Reads N, as [`parse_pages`] does. Letters without `iB` could be taken for factors of pages, as which
+/// earlier versions read them.
+pub fn parse_n(text: &str) -> Result<Given, String> {
+    let pages = parse_pages(text)?;
+    let is_letter = text.ends_with(|c: char| c.is_ascii_alphabetic()) && !text.ends_with("iB");
+    let hint = is_letter.then(|| {
+        format!(
+            "{text} is a size in bytes: {} pages of 4KiB{}",
+            count(pages.0.into()),
+            other_meaning(text)
+        )
+    });
+    Ok(Given { pages, hint })
 }
 
 /// Reads the size of a sub-buffer: `65536`, `64KiB`, `1M`.
@@ -481,6 +515,36 @@ mod tests {
             let error = parse_pages(bad).expect_err(bad);
             assert!(error.contains(why), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_letter_without_a_unit_is_explained() {
+        for (text, hint) in [
+            (
+                "128k",
+                "128k is a size in bytes: 32 pages of 4KiB. For 131072 pages, write 131072",
+            ),
+            (
+                "2M",
+                "2M is a size in bytes: 512 pages of 4KiB. For 2097152 pages, write 2097152",
+            ),
+            // No machine takes so many pages, or a part of one.
+            ("16m", "16m is a size in bytes: 4,096 pages of 4KiB"),
+            ("1G", "1G is a size in bytes: 262,144 pages of 4KiB"),
+            ("1.5M", "1.5M is a size in bytes: 384 pages of 4KiB"),
+        ] {
+            let given = parse_n(text).expect(text);
+            assert_eq!(given.hint.as_deref(), Some(hint));
+            assert_eq!(Ok(given.pages), parse_pages(text));
+        }
+        for text in ["512", "128KiB", "2MiB", "0"] {
+            let pages = parse_pages(text).expect(text);
+            assert_eq!(parse_n(text), Ok(Given { pages, hint: None }));
+        }
+        assert_eq!(
+            parse_n("4k"),
+            parse_pages("4k").map(|pages| Given { pages, hint: None })
+        );
     }
 
     #[test]

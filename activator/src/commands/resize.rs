@@ -10,7 +10,7 @@ use crate::{Io, control, summary};
 pub fn execute(args: &ResizeArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let control = connect()?;
     let before = status_of(control.as_ref())?.raw.evms_size;
-    control::resize(control.as_ref(), args.n)?;
+    control::resize(control.as_ref(), args.n.pages)?;
     let status = status_of(control.as_ref())?;
     if args.json {
         io.print(&summary::json(&status, None))?;
@@ -44,6 +44,25 @@ mod tests {
             (&json["evms_size"], &json["evms_peak"]),
             (&64.into(), &8192.into())
         );
+    }
+
+    /// What `k` and `M` mean is said once, on standard error. JSON stays JSON.
+    #[test]
+    fn letters_are_explained() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "-o", "t.vmt", "-n", "128k", "--max", "32M"];
+        let got = bench.activator(&on);
+        let told = "activator: 128k is a size in bytes: 32 pages of 4KiB. For 131072 pages, write 131072\n\
+                    activator: 32M is a size in bytes: 8,192 pages of 4KiB\n";
+        assert!(got.expect(0).err.starts_with(told), "{}", got.err);
+        let got = bench.activator(&["resize", "1M", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(json["evms_size"], 256);
+        assert!(
+            got.err
+                .starts_with("activator: 1M is a size in bytes: 256 pages of 4KiB.")
+        );
+        assert_eq!(bench.activator(&["resize", "16MiB"]).expect(0).err, "");
     }
 
     #[test]

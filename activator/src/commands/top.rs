@@ -28,6 +28,12 @@ const GRACE: Duration = Duration::from_millis(500);
 /// N, if it is not given.
 const N: Pages = Pages(512);
 
+impl TopArgs {
+    fn n(&self) -> Pages {
+        self.n.as_ref().map_or(N, |given| given.pages)
+    }
+}
+
 /// Shows counts of references, again and again.
 pub fn execute(args: &TopArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let sort = args.order().map_err(Failure::usage)?;
@@ -122,7 +128,7 @@ struct Top<'a> {
 
 /// The trace that only counts.
 fn config(args: &TopArgs, scope: Scope) -> Result<Config, Failure> {
-    let n = args.n.unwrap_or(N);
+    let n = args.n();
     Ok(Config {
         set_per: args.set_per.unwrap_or(SetPer::All),
         // All records are left out, so none is made.
@@ -157,7 +163,7 @@ impl Top<'_> {
     /// fails, or a signal comes meanwhile, nothing is left behind.
     fn begin(&mut self, signals: &mut Signals, io: &mut Io<'_>) -> Result<Option<Held>, Failure> {
         let args = self.args;
-        let (n, min) = (args.n.unwrap_or(N).0, self.before.status.raw.evms_min);
+        let (n, min) = (args.n().0, self.before.status.raw.evms_min);
         if n < min {
             return Err(Failure::usage(format!(
                 "N={n} is too small: this machine needs at least {min}; use -N {min} or more"

@@ -874,7 +874,8 @@ pub struct ScopeArgs {
     /// processes from the first one on, and keeps the records in memory. This command makes
     /// the kernel write these records to OUTPUT, and record references from now on, too. On
     /// the kernel command line, vmtrace=early takes more options after commas: size=SIZE is
-    /// the memory for the records (64M by default), `refs` records references from boot on,
+    /// the memory for the records (by default 64M, or with `refs` an eighth of the
+    /// machine's, at most 512M), `refs` records references from boot on,
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",

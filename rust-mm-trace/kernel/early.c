@@ -16,7 +16,6 @@
 #include "internal.h"
 
 static struct vmtrace_early vmtrace_early __initdata = {
-	.size = SZ_64M,
 	.evms_size = 512,
 	.classes = VMTRACE_CLASSES_USUAL,
 };
@@ -71,7 +70,7 @@ static int __init vmtrace_early_option(char *option)
 	if (strcmp(option, "size"))
 		return -EINVAL;
 	vmtrace_early.size = memparse(value, &end);
-	return *end ? -EINVAL : 0;
+	return *end || !vmtrace_early.size ? -EINVAL : 0;
 }
 
 static int __init vmtrace_setup(char *str)
@@ -99,6 +98,10 @@ static int __init vmtrace_early_init(void)
 
 	if (!vmtrace_early_wanted)
 		return 0;
+	/* The references of a distribution's boot take more than 100 MB. */
+	if (!vmtrace_early.size)
+		vmtrace_early.size = vmtrace_early.refs ?
+				     min_t(u64, most / 2, SZ_512M) : SZ_64M;
 	if (!vmtrace_owns_tables())
 		ret = -ENODEV;
 	else if (vmtrace_early.size <= most)

@@ -14,7 +14,7 @@ use crate::rotate::{Rotor, Turn};
 use crate::status::{State, Status};
 use crate::sys::{Beside, Signals};
 use crate::triggers::{Trigger, Triggers, parse_trigger};
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, parse_rate};
 
 /// Exit codes of a program: ranges, or all but these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,21 +104,8 @@ pub fn parse_snapshot_trigger(text: &str) -> Result<SnapshotTrigger, String> {
         return parse_codes(codes).map(SnapshotTrigger::Exit);
     }
     if let Some(rate) = text.strip_prefix("rate:") {
-        let (digits, scale) = match rate.as_bytes().last() {
-            Some(b'k') => (&rate[..rate.len() - 1], 1_000),
-            Some(b'M') => (&rate[..rate.len() - 1], 1_000_000),
-            _ => (rate, 1),
-        };
-        let number = digits
-            .parse::<u64>()
-            .ok()
-            .filter(|_| !digits.starts_with('+'));
-        return match number.and_then(|n| n.checked_mul(scale)).filter(|n| *n > 0) {
-            Some(rate) => Ok(SnapshotTrigger::Rate(rate)),
-            None => Err(format!(
-                "{rate:?}: give a number of references in a second, such as 300 or 10k"
-            )),
-        };
+        let read = parse_rate(rate).map(SnapshotTrigger::Rate);
+        return read.map_err(|why| format!("{rate:?}: {why}"));
     }
     if text.starts_with("signal:") || text.starts_with("file:") {
         return parse_trigger(text).map(SnapshotTrigger::Plain);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rust_mm_trace::amount::{Of, Size, time};
+use rust_mm_trace::amount::{Of, Size, meant_references, references, time};
 use rust_mm_trace::uapi::{
     VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_INTERVAL_MAX,
     VMTRACE_INTERVAL_MIN, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN, VMTRACE_SAMPLE_MIN,
@@ -154,22 +154,32 @@ pub enum Length {
 /// Reads a time with its unit, or a count of references with decimal suffixes: `200ms`,
 /// `300`, `10k`, `2M`.
 pub fn parse_length(text: &str) -> Result<Length, String> {
-    let (digits, scale) = match text.as_bytes().last() {
-        Some(b'k') => (&text[..text.len() - 1], 1_000),
-        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
-        _ => (text, 1),
-    };
-    let count = match digits.parse::<u64>() {
-        Ok(n) if !digits.starts_with('+') => n.checked_mul(scale).map(Length::References),
-        _ => parse_time(text).ok().map(Length::Time),
-    };
-    match count {
-        Some(Length::Time(0) | Length::References(0)) | None => Err(
+    let count = references(text).map(Length::References);
+    match count.or_else(|| parse_time(text).ok().map(Length::Time)) {
+        Some(Length::Time(0) | Length::References(0)) | None => Err(format!(
             "give a time with its unit, such as 200ms or 1.5s, or a number of references, such as \
-             300 or 10M"
-                .into(),
-        ),
+             300 or 10M{}",
+            instead_of(text)
+        )),
         Some(length) => Ok(length),
+    }
+}
+
+/// Reads a number of references in a second: `300`, `10k`, `2M`.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    references(text).filter(|rate| *rate > 0).ok_or_else(|| {
+        format!(
+            "give a number of references in a second, such as 300 or 10k{}",
+            instead_of(text)
+        )
+    })
+}
+
+/// What to write instead of a text that is similar to a number of references.
+fn instead_of(text: &str) -> String {
+    match meant_references(text) {
+        Some(meant) => format!("; did you mean {meant}? k stands for 1000, and M for 1000000"),
+        None => String::new(),
     }
 }
 
@@ -401,6 +411,13 @@ mod tests {
         assert_eq!(parse_length("500us"), Ok(Length::Time(500_000)));
         for bad in ["0", "0s", "+3", "-3", "10K", "18446744073709551615M", "k"] {
             assert!(parse_length(bad).is_err(), "{bad}");
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+        for (bad, instead) in [("10K", "10k"), ("10Ki", "10k"), ("1.5k", "1500")] {
+            let want = format!("; did you mean {instead}? k stands for 1000, and M for 1000000");
+            for why in [parse_length(bad).err(), parse_rate(bad).err()] {
+                assert!(why.is_some_and(|why| why.ends_with(&want)), "{bad}");
+            }
         }
     }
 

@@ -120,18 +120,18 @@ fn parse(text: &str) -> Option<Size> {
     }
 }
 
-/// What the user of a wrong text may have meant.
-fn meant(text: &str, of: Of) -> Option<String> {
-    // A comma that is no mark of thousands is one of decimals.
+/// The text without spaces, and without what sets thousands apart; `None` if a comma is one of decimals.
+fn without_spaces(text: &str) -> Option<String> {
     let thousands = text.split(',').skip(1).all(|part| {
         let digits = part.chars().take_while(char::is_ascii_digit).count();
         digits == 3
     });
-    if !thousands {
-        return None;
-    }
-    // Thousands apart, and spaces.
-    let plain: String = text.chars().filter(|c| !" ,_'".contains(*c)).collect();
+    thousands.then(|| text.chars().filter(|c| !" ,_'".contains(*c)).collect())
+}
+
+/// What the user of a wrong text may have meant.
+fn meant(text: &str, of: Of) -> Option<String> {
+    let plain = without_spaces(text)?;
     let unit_at = plain.find(|c: char| c.is_ascii_alphabetic());
     let (number, unit) = plain.split_at(unit_at.unwrap_or(plain.len()));
     let letter = unit.chars().next().map(|c| c.to_ascii_lowercase());
@@ -159,6 +159,46 @@ fn meant(text: &str, of: Of) -> Option<String> {
     let meant = number + &unit;
     let is_one = parse(&meant).is_some_and(|size| of == Of::Memory || !size.is_share());
     (is_one && meant != text).then(|| format!("did you mean {meant}?"))
+}
+
+/// Factors of numbers of references, largest first.
+const FACTORS: [(char, usize); 2] = [('M', 6), ('k', 3)];
+
+/// Reads a number of references, whose factors are decimal: `300`, `10k`, `2M`.
+pub fn references(text: &str) -> Option<u64> {
+    let factor = FACTORS.into_iter().find(|(name, _)| text.ends_with(*name));
+    let (digits, power) = match factor {
+        Some((name, power)) => (text.strip_suffix(name)?, power),
+        None => (text, 0),
+    };
+    match digits.contains('.') {
+        true => None,
+        false => decimal(digits, 0)?.checked_mul(10u64.pow(power as u32)),
+    }
+}
+
+/// What the user of a wrong text may have meant, if it is similar to a number of references: `10k` for
+/// `10K` or `10KiB`, `1500` for `1.5k`.
+pub fn meant_references(text: &str) -> Option<String> {
+    let plain = without_spaces(text)?;
+    let unit_at = plain.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = plain.split_at(unit_at.unwrap_or(plain.len()));
+    let power = match &*unit.to_ascii_lowercase() {
+        "" => 0,
+        "k" | "ki" | "kb" | "kib" => 3,
+        "m" | "mi" | "mb" | "mib" => 6,
+        "g" | "gi" | "gb" | "gib" => 9,
+        _ => return None,
+    };
+    let count = decimal(number, power).filter(|count| *count > 0)?;
+    let factor = FACTORS
+        .into_iter()
+        .map(|(name, power)| (name, 10u64.pow(power as u32)));
+    let meant = match factor.into_iter().find(|(_, factor)| count % factor == 0) {
+        Some((name, factor)) => format!("{}{name}", count / factor),
+        None => count.to_string(),
+    };
+    (meant != text).then_some(meant)
 }
 
 /// Units of time, longest first, in ns.
@@ -293,6 +333,39 @@ mod tests {
         assert!(!refused(".5", Of::Bytes).contains("did you mean"));
         // A comma of decimals.
         assert!(!refused("1,5GiB", NONE).contains("did you mean"));
+    }
+
+    #[test]
+    fn references_have_decimal_factors() {
+        for (text, count) in [("300", 300), ("10k", 10_000), ("2M", 2_000_000), ("0", 0)] {
+            assert_eq!(references(text), Some(count));
+            assert_eq!(meant_references(text), None);
+        }
+        for (text, meant) in [
+            ("10K", Some("10k")),
+            ("10Ki", Some("10k")),
+            ("10KiB", Some("10k")),
+            ("1.5k", Some("1500")),
+            ("1.5M", Some("1500k")),
+            ("2m", Some("2M")),
+            ("1G", Some("1000M")),
+            ("10,000", Some("10k")),
+            ("1 000 001", Some("1000001")),
+            ("10 k", Some("10k")),
+            ("1,5k", None),
+            ("1.2345k", None),
+            ("0K", None),
+            ("-3", None),
+            ("+3", None),
+            ("1.5", None),
+            ("k", None),
+            ("", None),
+            ("5s", None),
+            ("18446744073709551615M", None),
+        ] {
+            assert_eq!(references(text), None, "{text}");
+            assert_eq!(meant_references(text).as_deref(), meant, "{text}");
+        }
     }
 
     #[test]

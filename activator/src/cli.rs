@@ -261,7 +261,7 @@ pub struct TraceArgs {
     /// holds for all traced programs together, from the beginning of the trace to its end. A run of
     /// less than a second may end before N suits it. The slowdown is estimated from the numbers
     /// of references and events, the time that programs have had a CPU, and the times of a
-    /// reference and of an event, which the activator measures before the trace begins.
+    /// reference and of an event, which this command measures before the trace begins.
     ///
     /// With --pausable, the window ends if even the largest N costs too much. Another window
     /// begins when the programs have run long enough untraced. `activator run` and `activator
@@ -317,7 +317,7 @@ pub struct TraceArgs {
     /// address space stays in its set, even if its process is moved to another control
     /// group. Each set takes memory, 128 KiB with N=512. An address space for whose set there
     /// is no memory uses set 0. All such address spaces share set 0, and they are counted.
-    /// If there was one, the activator exits with 1.
+    /// If there was one, this command exits with 1.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub set_per: SetPer,
 
@@ -387,7 +387,7 @@ pub struct TraceArgs {
     /// time of other programs counts. Virtual time is measured in ticks of the time
     /// stamp counter. It makes each record 8 bytes longer. At each fault and interrupt,
     /// entering and leaving the kernel takes the same few ticks, and the kernel
-    /// subtracts TICKS for this. Without TICKS, the activator measures the number of
+    /// subtracts TICKS for this. Without TICKS, this command measures the number of
     /// these ticks before the trace begins, which takes a moment.
     #[arg(
         long,
@@ -534,7 +534,7 @@ pub struct TraceArgs {
     /// The sub-buffers are full if the output takes records more slowly than programs make
     /// them. With `block`, the program waits until there is room, and no record is lost.
     /// With `discard`, no program waits. A record that finds no room is dropped and counted,
-    /// and the activator exits with 1 if there was one. `postproc` reads such a trace, and
+    /// and this command exits with 1 if there was one. `postproc` reads such a trace, and
     /// does what needs all records only with --allow-loss.
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub mode: Mode,
@@ -1155,8 +1155,8 @@ Examples:
 Tracing starts just before CMD is executed, and ends when CMD itself has ended.
 Children that outlive CMD go on untraced, unless --wait-all is given. The summary
 goes to standard error, because standard output belongs to CMD. Interrupts from
-the terminal reach CMD, and do not end the activator. The activator forwards
-SIGTERM and SIGHUP to CMD. If the activator is killed, CMD and the trace go on;
+the terminal reach CMD, and do not end this command, which forwards SIGTERM and
+SIGHUP to CMD. If this command is killed, CMD and the trace go on;
 `activator off` ends the trace.
 
 Exit codes:
@@ -1190,9 +1190,9 @@ pub struct RunArgs {
 
     /// Begin a window when TRIGGER comes, and trace nothing before the first
     ///
-    /// `signal:USR1` and `signal:USR2` are signals to the activator, not to CMD. `file:PATH`
-    /// comes when a file of that name appears. The activator looks for the file every 50 ms.
-    /// If the file exists already at the start, the activator exits with 2. If the file is
+    /// `signal:USR1` and `signal:USR2` are signals to this command, not to CMD. `file:PATH`
+    /// comes when a file of that name appears. This command looks for the file every 50 ms.
+    /// If the file exists already at the start, this command exits with 2. If the file is
     /// removed, it can appear again. The option can be given several times; each of the
     /// triggers begins a window. A trigger that comes while a window is open, or before CMD has
     /// begun, does nothing.

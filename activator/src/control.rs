@@ -656,8 +656,8 @@ pub fn refused(what: &str, errno: Errno) -> Failure {
 }
 
 /// The message for a kernel interface that this program does not know.
-pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this activator: \
-     use the activator that was built with the kernel that runs";
+pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this program: \
+     use the tools that were built with the kernel that runs";
 
 /// The message for a kernel whose page tables belong to another one.
 const PARAVIRTUALIZED: &str = "this kernel is a paravirtualized guest of Xen (PV), whose page tables it cannot \
@@ -902,7 +902,7 @@ pub fn filter(control: &dyn Control, filter: &Filter) -> Result<(), Failure> {
 }
 
 /// The message for a filter that a kernel does not take.
-const UNKNOWN_FILTER: &str = "the kernel does not know this filter: use the activator that was built \
+const UNKNOWN_FILTER: &str = "the kernel does not know this filter: use the tools that were built \
      with the kernel that runs";
 
 /// The message for a filter that a kernel has no room for.
@@ -1063,7 +1063,7 @@ pub fn start_counts(control: &dyn Control, config: &Config) -> Result<(), Failur
         // A kernel that knows less than we finds flags or fields that it does not know.
         libc::EINVAL | libc::E2BIG | libc::EBADF => Failure::usage(format!(
             "the kernel refused {refused}, or it is too old to count references: give the pid of a \
-             process, not of a kernel thread, or boot the kernel that was built with this activator"
+             process, not of a kernel thread, or boot the kernel that was built with this program"
         )),
         libc::ENOMEM => Failure::usage(format!(
             "there is no memory for N={n} now: use a smaller N, or end programs that take memory"
@@ -1108,7 +1108,7 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
         (libc::ESRCH, Scope::Tree(pid)) => no_process(*pid),
         // A kernel that knows less than we finds a flag or a field that it does not know.
         (libc::EINVAL | libc::E2BIG, _) if config.sampling.is_some() => Failure::usage(
-            "the kernel refused to sample regions: boot the kernel that was built with this activator; if it \
+            "the kernel refused to sample regions: boot the kernel that was built with this program; if it \
              is running, leave out --buffers and --buffer-size, and check which processes are selected",
         ),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
@@ -1121,7 +1121,7 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
         )),
         (libc::EINVAL | libc::E2BIG, Scope::Group(_) | Scope::Comm(_)) => Failure::usage(format!(
             "the kernel refused N={n}, the buffers, or {}: leave out --buffers and --buffer-size, \
-             or boot the kernel that was built with this activator{groups}{filtered}",
+             or boot the kernel that was built with this program{groups}{filtered}",
             config.scope.name().unwrap_or_default()
         )),
         (libc::EBADF, Scope::Group(_)) => Failure::usage(format!(
@@ -1364,7 +1364,7 @@ mod tests {
             ),
             (libc::EPERM, "run this as root"),
             (libc::ESRCH, "there is no process 42"),
-            (libc::ENOTTY, "use the activator that was built with"),
+            (libc::ENOTTY, "use the tools that were built with"),
         ] {
             let fake = Fake::default();
             fake.refuse_start(errno);
@@ -1562,7 +1562,7 @@ mod tests {
             (libc::ETIMEDOUT, "/t.vmt takes no data"),
             (
                 libc::ENOTTY,
-                "use the activator that was built with the kernel",
+                "use the tools that were built with the kernel",
             ),
             (libc::EPERM, "run this as root"),
             (

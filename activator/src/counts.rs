@@ -805,7 +805,7 @@ mod tests {
             (libc::EPERM, "run this as root"),
             (
                 libc::ENOTTY,
-                "use the activator that was built with the kernel",
+                "use the tools that were built with the kernel",
             ),
             (libc::ENOMEM, "Cannot allocate memory"),
         ] {

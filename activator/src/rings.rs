@@ -489,7 +489,7 @@ mod tests {
             (libc::EPERM, "run this as root"),
             (
                 libc::EINVAL,
-                "use the activator that was built with the kernel",
+                "use the tools that were built with the kernel",
             ),
             (libc::EFAULT, "could not report its rings: Bad address"),
         ] {

@@ -159,7 +159,7 @@ impl Status {
         match self.raw.mode {
             VMTRACE_MODE_BLOCK => "programs wait for room",
             VMTRACE_MODE_DISCARD => "records that find no room are dropped",
-            _ => "a mode that this activator does not know",
+            _ => "a mode that this program does not know",
         }
     }
 
@@ -169,7 +169,7 @@ impl Status {
             VMTRACE_SETS_ONE => None,
             VMTRACE_SETS_PROCESS => Some("process"),
             VMTRACE_SETS_CGROUP => Some("control group"),
-            _ => Some("thing that this activator does not know"),
+            _ => Some("thing that this program does not know"),
         }
     }
 

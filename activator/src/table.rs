@@ -41,7 +41,7 @@ pub const UNCOUNTED: &str = "begin the trace with --count to see processes and m
 
 /// The message for a kernel that does not report its rings.
 pub const RINGLESS: &str = "this kernel is too old to report its rings; boot one that was built \
-     with this activator";
+     with this program";
 
 /// The message for a time that is not known.
 pub const UNMEASURED: &str = "the time of a reference could not be measured; --cost NS gives it";

@@ -172,8 +172,8 @@ pub enum Error {
     },
     /// A trace of another version of the format.
     #[error(
-        "{path}: trace format version {found} at byte 8; this postproc reads version {known} only: \
-         use the postproc that came with the kernel that wrote it"
+        "{path}: trace format version {found} at byte 8; this program reads version {known} only: \
+         use the tools that came with the kernel that wrote it"
     )]
     Version {
         /// The file.
@@ -185,9 +185,9 @@ pub enum Error {
     },
     /// A trace with extras that this version does not know.
     #[error(
-        "{path}: the trace has features that this postproc does not know: {} of the feature bits \
+        "{path}: the trace has features that this program does not know: {} of the feature bits \
          {features:#x} at byte {offset}. Such a feature may change the size of records: use the \
-         postproc that came with the kernel that wrote the trace, or a newer one",
+         tools that came with the kernel that wrote the trace, or newer ones",
         bits(*unknown)
     )]
     Features {

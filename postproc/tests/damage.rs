@@ -236,9 +236,9 @@ fn unknown_features_are_refused_by_their_bits() {
     }
     assert_eq!(
         of(1 << 40 | 1 << 8 | 1).unwrap().to_string(),
-        "t: the trace has features that this postproc does not know: bits 8, 40 of the feature bits \
-         0x10000000101 at byte 48. Such a feature may change the size of records: use the postproc \
-         that came with the kernel that wrote the trace, or a newer one"
+        "t: the trace has features that this program does not know: bits 8, 40 of the feature bits \
+         0x10000000101 at byte 48. Such a feature may change the size of records: use the tools \
+         that came with the kernel that wrote the trace, or newer ones"
     );
 }
 

@@ -592,7 +592,7 @@ fn another_version_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
     assert!(
-        said.contains("version 9") && said.contains("use the postproc that came with"),
+        said.contains("version 9") && said.contains("use the tools that came with"),
         "{said}"
     );
 }

@@ -486,7 +486,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         match h.loss_mode {
             uapi::VMTRACE_MODE_BLOCK => "a full ring makes the task wait",
             uapi::VMTRACE_MODE_DISCARD => "a full ring drops records",
-            _ => "a full ring does what this postproc does not know",
+            _ => "a full ring does what this program does not know",
         }
     )?;
     if let Some(plan) = &h.windows {

@@ -205,7 +205,7 @@ impl Trace {
                 }
                 return Self::new(path, bytes, Strictness::Checksums, None, cut);
             }
-            // The header is whole, but this postproc cannot read the trace.
+            // The header is whole, but this program cannot read the trace.
             Err(e @ Error::Features { .. } | e @ Error::HeaderField { .. }) => return Err(e),
             Err(e) => e,
         };

@@ -356,8 +356,8 @@ impl Frame {
         let version = LE::read_u32(&head[8..]);
         if version != FRAME_VERSION {
             return Err(damaged(&format!(
-                "its format has version {version}, and this postproc reads version {FRAME_VERSION} \
-                 only: use the postproc that has written it"
+                "its format has version {version}, and this program reads version {FRAME_VERSION} \
+                 only: use the one that has written it"
             )));
         }
         let body = LE::read_u64(&head[40..]);

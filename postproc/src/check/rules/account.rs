@@ -28,8 +28,8 @@ pub(super) struct Account {
 }
 
 /// What to do about a value that this version does not know.
-const NEWER: &str = "which this postproc does not know: use the one that came with the kernel that \
-                     wrote the trace, or a newer one";
+const NEWER: &str = "which this program does not know: use the tools that came with the kernel that \
+                     wrote the trace, or newer ones";
 
 impl Rule for Account {
     fn id(&self) -> &'static str {

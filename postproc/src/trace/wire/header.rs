@@ -154,7 +154,7 @@ impl SampledBy {
         match self {
             SampledBy::Accessed => "accessed bits",
             SampledBy::Fault => "faults",
-            SampledBy::Unknown => "something that this postproc does not know",
+            SampledBy::Unknown => "something that this program does not know",
         }
     }
 }

@@ -36,6 +36,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::{CommandFactory, Parser};
+use serde_json::Value;
 
 use crate::cli::{Cli, Command};
 use crate::control::Control;
@@ -88,6 +89,25 @@ impl Name {
         text.replace("`activator ", &format!("`{} ", self.own()))
             .replace("`postproc ", &format!("`{} ", self.reader()))
     }
+
+    /// A result with its commands under this name. JSON names commands in its problems only, and all else
+    /// stays as it is: it may be the name of a program, or of a file.
+    fn result(self, text: &str) -> String {
+        let named = self.named(text);
+        if named == text {
+            return named;
+        }
+        let Ok(Value::Object(mut map)) = serde_json::from_str(text) else {
+            return named;
+        };
+        let problems = map.get_mut("problems").and_then(Value::as_array_mut);
+        for problem in problems.into_iter().flatten() {
+            if let Value::String(problem) = problem {
+                *problem = self.named(problem);
+            }
+        }
+        format!("{}\n", Value::from(map))
+    }
 }
 
 impl Io<'_> {
@@ -98,7 +118,7 @@ impl Io<'_> {
 
     /// Writes a part of the result; gives whether there is a reader.
     pub fn offer(&mut self, text: &str) -> Result<bool, Failure> {
-        let written = self.out.write_all(self.name.named(text).as_bytes());
+        let written = self.out.write_all(self.name.result(text).as_bytes());
         match written.and_then(|()| self.out.flush()) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -160,5 +180,26 @@ fn usage(e: &clap::Error, io: &mut Io<'_>) -> u8 {
         USAGE
     } else {
         io.print(&text.to_string()).map_or_else(|f| f.code, |()| 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_names_commands_in_its_problems_only() {
+        let text =
+            r#"{"comm":"`activator on`","problems":["`activator off` ends it"]}"#.to_owned() + "\n";
+        assert_eq!(Name::Activator.result(&text), text);
+        let want =
+            r#"{"comm":"`activator on`","problems":["`kvmtrace off` ends it"]}"#.to_owned() + "\n";
+        assert_eq!(Name::Kvmtrace.result(&text), want);
+        let other = "{\"comm\":\"`postproc info\"}\n";
+        assert_eq!(Name::Kvmtrace.result(other), other);
+        assert_eq!(
+            Name::Kvmtrace.result("`postproc info`\n"),
+            "`kvmtrace info`\n"
+        );
     }
 }

@@ -255,6 +255,65 @@ fn pages_that_only_one_run_references_are_listed() {
     assert!(!html.contains("new_pages"));
 }
 
+/// One is no plural: one page, one reference, one mapping that is not listed.
+#[test]
+fn one_is_said_of_one() {
+    let files = Files::new();
+    let mut one = TraceBuilder::new(1, 4);
+    one.task(0, 42, 42, 1, "cc1");
+    one.map_anon(0, 42, 1, ANON, ANON + 4096, Prot(3));
+    one.touch(0, 42, 1, ANON);
+    files.write("one.vmt", one);
+    // So many files that one is listed nowhere, each with pages that the other run does not reference: the
+    // first with two, and the last with one.
+    let many = |first: u64, files: u64| {
+        let mut t = TraceBuilder::new(1, 4);
+        t.task(0, 42, 42, 1, "cc1");
+        for file in 0..files {
+            let at = 0x1_0000_0000 + file * 0x10_0000;
+            t.map_file(0, 42, 1, at, at + 0x10_0000, Prot(5), false, 100 + file, 0);
+            for page in 0..if file + 1 == files { 1 } else { 2 } {
+                t.touch(0, 42, 1, at + (first + page) * 4096);
+            }
+        }
+        t
+    };
+    for (count, name) in [(16, "of16"), (41, "of41")] {
+        files.write(&format!("{name}-a.vmt"), many(0, count));
+        files.write(&format!("{name}-b.vmt"), many(8, count));
+    }
+    let told = |names: [&str; 2]| {
+        let output = files.run(&["compare", names[0], names[1], "-o", "page.html"]);
+        let page = std::fs::read_to_string(files.path().join("page.html")).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), page)
+    };
+    let (text, page) = told(["one.vmt", "one.vmt"]);
+    for line in [
+        "A needs 4.0 KiB (1 page, proven)\n",
+        "A  one.vmt: 1 reference, 1 cold, footprint 4.0 KiB (1 page); N = 4\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(page.contains("(1 page, proven)"));
+    let (text, page) = told(["of16-a.vmt", "of16-b.vmt"]);
+    let line = "\nand 1 (4.0 KiB) in 1 mapping that has fewer: --json has all pages\n";
+    assert_eq!(text.matches(line).count(), 2, "{text}");
+    assert!(page.contains(">1 more mapping<"));
+    let (text, page) = told(["of41-a.vmt", "of41-b.vmt"]);
+    assert!(
+        text.contains("\n1 more mapping changed less: --json has it\n"),
+        "{text}"
+    );
+    assert!(page.contains("come first, and 1 more is left out. New pages"));
+    for text in [text, page] {
+        let words: Vec<_> = text.split([' ', '\n', '(', '>', ':']).collect();
+        let plurals = ["pages", "references", "mappings"];
+        let is_wrong =
+            |two: &&[&str]| two[0] == "1" && plurals.iter().any(|p| two[1].starts_with(p));
+        assert_eq!(words.windows(2).find(is_wrong), None);
+    }
+}
+
 /// In one trace, pages without a file are recognised by their addresses.
 #[test]
 fn pages_of_windows_are_listed_by_their_addresses() {

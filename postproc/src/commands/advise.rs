@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::measure::{Measured, Measuring, need_text};
-use super::screen::{grouped, print, print_json};
+use super::screen::{grouped, numbered, print, print_json};
 use super::{
     Checks, Foreign, Input, NO_BOUNDS, Which, filtered_text, left_out_text, verdict, warn_of_piece,
     warn_of_several_sets,
@@ -214,13 +214,12 @@ impl Advice {
         let mut t = String::new();
         writeln!(
             t,
-            "{} needs {} for at most {} more faults than with all the memory it wants, {} ({} \
-             pages).\n",
+            "{} needs {} for at most {} more faults than with all the memory it wants, {} ({}).\n",
             self.path,
             need_text(self.need.need, self.page_size),
             self.slack,
             self.mib(self.footprint_pages),
-            grouped(self.footprint_pages)
+            numbered(self.footprint_pages, "page")
         )?;
         let enough = match self.certified {
             true => "enough under LRU: this is proven",
@@ -264,8 +263,8 @@ impl Advice {
         }
         writeln!(
             t,
-            "\n{} references, {} cold{}; {}\n",
-            grouped(self.references),
+            "\n{}, {} cold{}; {}\n",
+            numbered(self.references, "reference"),
             grouped(self.cold),
             match (self.evms_size, self.set) {
                 (0, _) => String::new(),

@@ -19,7 +19,7 @@ use crate::trace::Trace;
 use clap::Args;
 
 use super::measure::{Measured, Measuring, need_text};
-use super::screen::{Opening, grouped, print, print_json};
+use super::screen::{Opening, grouped, numbered, print, print_json};
 use super::simulate::{policies, policy_names};
 use super::{
     Checks, Foreign, NEEDS_MORE, NO_BOUNDS, Which, filtered_text, left_out_text, verdict,
@@ -523,13 +523,13 @@ fn runs_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
     for run in &c.runs {
         writeln!(
             t,
-            "{}  {}: {} references, {} cold, footprint {} ({} pages){}",
+            "{}  {}: {}, {} cold, footprint {} ({}){}",
             run.label,
             run.path,
-            grouped(run.references),
+            numbered(run.references, "reference"),
             grouped(run.cold),
             bytes_text(run.footprint_pages.saturating_mul(c.page_size)),
-            grouped(run.footprint_pages),
+            numbered(run.footprint_pages, "page"),
             match run.evms_size {
                 0 => String::new(),
                 n => format!("; N = {}", grouped(n.into())),
@@ -692,6 +692,7 @@ fn mappings_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
     table(t, 2, head, listed.map(row).collect())?;
     match c.mappings.len().saturating_sub(LISTED) {
         0 => Ok(()),
+        1 => writeln!(t, "1 more mapping changed less: --json has it"),
         more => writeln!(
             t,
             "{} more mappings changed less: --json has them",
@@ -724,10 +725,10 @@ fn in_mappings(c: &Comparison, pages: u64, mappings: usize) -> String {
     match pages {
         0 => "none".into(),
         _ => format!(
-            "{} ({}) in {} mapping{plural}",
+            "{} ({}) in {}",
             grouped(pages),
             bytes_text(pages.saturating_mul(c.page_size)),
-            grouped(mappings as u64)
+            numbered(mappings as u64, "mapping")
         ),
     }
 }
@@ -749,8 +750,9 @@ fn only_there_text(c: &Comparison, there: &[OnlyThere<'_>], t: &mut String) -> s
     table(t, 3, head.into(), listed.iter().map(row).collect())?;
     if !rest.is_empty() {
         let pages: u64 = rest.iter().map(|only| only.pages).sum();
+        let have = if rest.len() == 1 { "has" } else { "have" };
         let rest = in_mappings(c, pages, rest.len());
-        writeln!(t, "and {rest} that have fewer: --json has all pages")?;
+        writeln!(t, "and {rest} that {have} fewer: --json has all pages")?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::sim::{
 };
 use crate::trace::Trace;
 
-use super::screen::{Progress, grouped, stop_flag};
+use super::screen::{Progress, grouped, numbered, stop_flag};
 use super::{
     Checks, Foreign, LEFT_OUT, PART, Pages, Reading, SEVERAL_SETS, Which, name_of, why_filtered,
 };
@@ -255,14 +255,14 @@ impl Measuring<'_> {
 /// A need in words: the size, and what is proven about it.
 pub fn need_text(need: Need, page_size: u64) -> String {
     let size = bytes_text(need.pages.saturating_mul(page_size));
-    let pages = grouped(need.pages);
+    let pages = numbered(need.pages, "page");
     match need.bounds {
-        Some(bounds) if bounds.low == bounds.high => format!("{size} ({pages} pages, proven)"),
+        Some(bounds) if bounds.low == bounds.high => format!("{size} ({pages}, proven)"),
         Some(bounds) => format!(
-            "{size} ({pages} pages; proven: {} to {})",
+            "{size} ({pages}; proven: {} to {})",
             grouped(bounds.low),
             grouped(bounds.high)
         ),
-        None => format!("{size} ({pages} pages; not proven)"),
+        None => format!("{size} ({pages}; not proven)"),
     }
 }

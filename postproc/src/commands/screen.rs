@@ -99,4 +99,4 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
 }
 
 /// Digits in groups of three.
-pub use crate::report::grouped;
+pub use crate::report::{grouped, numbered};

@@ -10,7 +10,7 @@ use super::chart::{LineChart, Rule, Series, Unit};
 use super::comparison::{Cell, Column, Comparison, LISTED, LISTED_PAGES, OnlyThere, Side};
 use super::page::{Page, Table};
 use super::summary::bytes_text;
-use super::{Figure, grouped, quoted, to_json, write_file};
+use super::{Figure, grouped, numbered, quoted, to_json, write_file};
 use crate::error::Result;
 
 /// The columns of a comparison at the sizes that are drawn.
@@ -495,6 +495,7 @@ fn mappings(c: &Comparison) -> Option<Table> {
              are the same only in windows of one trace, so a dash stands for those of different traces.",
             match c.mappings.len().saturating_sub(LISTED) {
                 0 => String::new(),
+                1 => ", and 1 more is left out".into(),
                 more => format!(", and {} more are left out", grouped(more as u64)),
             }
         ),
@@ -532,7 +533,7 @@ fn only_there(c: &Comparison, side: Side) -> Option<Table> {
         rows.extend(listed.iter().map(row));
         if !rest.is_empty() {
             let pages: u64 = rest.iter().map(|only| only.pages).sum();
-            let mappings = format!("{} more mappings", grouped(rest.len() as u64));
+            let mappings = numbered(rest.len() as u64, "more mapping");
             let blank = String::new;
             rows.push(vec![
                 run.clone(),

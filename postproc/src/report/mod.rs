@@ -116,9 +116,22 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// A number of things, of which one is called `name` and several have an s: `1 page`, `1,234 pages`.
+pub fn numbered(number: u64, name: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {name}{plural}", grouped(number))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{grouped, quoted};
+    use super::{grouped, numbered, quoted};
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(numbered(0, "page"), "0 pages");
+        assert_eq!(numbered(1, "page"), "1 page");
+        assert_eq!(numbered(1234, "more mapping"), "1,234 more mappings");
+    }
 
     #[test]
     fn digits_are_grouped() {

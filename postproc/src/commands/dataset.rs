@@ -26,7 +26,7 @@ use super::{Checks, Where, for_each_trace, verdict};
     postproc dataset run.vmt -o data\n  \
     postproc dataset web-*.vmt --host web -o web\n  \
     postproc dataset run.vmt --replace -o data\n  \
-    postproc dataset web-*.vmt --mapping '[heap]' -o heaps")]
+    postproc dataset web-*.vmt --mapping '[anon]' -o anonymous")]
 pub struct DatasetArgs {
     /// The traces: files, or directories with the pieces of a trace
     #[arg(required = true)]

@@ -31,7 +31,7 @@ use super::{Checks, Where, for_each_trace, note, verdict};
     postproc summary run.vmt\n  \
     postproc summary web-*.vmt --host web -o web.ndjson\n  \
     postproc summary web-*.vmt -o web.parquet\n  \
-    postproc summary web-*.vmt --process nginx --since 10s -o nginx.ndjson")]
+    postproc summary web-*.vmt --process sqlite3 --since 10% -o sqlite3.ndjson")]
 pub struct SummaryArgs {
     /// The traces: files, or directories with the pieces of a trace
     #[arg(required = true)]
@@ -58,7 +58,8 @@ pub struct SummaryArgs {
     postproc summary web-*.vmt -o web.ndjson\n  \
     postproc merge web.ndjson\n  \
     postproc merge web.ndjson -o all.ndjson\n  \
-    postproc merge web.parquet other.ndjson --json")]
+    postproc summary db-*.vmt -o db.parquet\n  \
+    postproc merge db.parquet --json")]
 pub struct MergeArgs {
     /// The summaries: files that `postproc summary` or `postproc merge` has written, as lines of JSON or
     /// as tables of Parquet; `-` is standard input

@@ -52,17 +52,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// What was selected is nothing, of a trace that is to be kept in another form.
-    #[error(
-        "{path}: {by} keeps no reference: all {left_out} are left out, and nothing is made of the \
-         trace"
-    )]
+    #[error("{path}: {why}. Nothing is made of the trace")]
     NothingSelected {
         /// The trace.
         path: PathBuf,
-        /// The options that select.
-        by: String,
-        /// References of the trace.
-        left_out: u64,
+        /// The options that select, and what they keep.
+        why: String,
     },
     /// An empty file.
     #[error("{path}: empty file; no trace was ever written to it")]

@@ -113,12 +113,11 @@ impl Chosen {
     /// # Errors
     ///
     /// [`Error::NothingSelected`].
-    pub fn demand(&self, trace: &Trace, taken: u64, of: u64) -> error::Result<()> {
+    pub fn demand(&self, trace: &Trace, taken: u64, filtered: &Filtered) -> error::Result<()> {
         match taken {
             0 => Err(Error::NothingSelected {
                 path: trace.path().into(),
-                by: self.words.clone(),
-                left_out: of,
+                why: filtered.keeps_none(&self.words, |n| n.to_string()),
             }),
             _ => Ok(()),
         }
@@ -138,6 +137,36 @@ pub struct Filtered {
     pub kept: u64,
     /// Those that do not.
     pub left_out: u64,
+    /// What to write instead, if names of files were demanded that this trace cannot have.
+    #[serde(skip)]
+    pub instead: Option<String>,
+}
+
+impl Filtered {
+    /// Says that nothing is kept, and what to do about it.
+    pub fn keeps_none(&self, by: &str, grouped: impl Fn(u64) -> String) -> String {
+        let instead = self.instead.iter().map(|text| format!("; {text}"));
+        format!(
+            "{by} keeps no reference: all {} are left out{}",
+            grouped(self.left_out),
+            instead.collect::<String>()
+        )
+    }
+}
+
+/// What to write instead of names of files with directories, if there are any.
+fn instead(expr: &Expr) -> Option<String> {
+    /// Names that are proposed at most.
+    const PROPOSED: usize = 3;
+    let names = expr.in_directories();
+    let mut text = String::from("names of files have no directories in this trace");
+    let is_name = |last: &str| !last.chars().all(|c| "*?".contains(c));
+    let named = names.iter().filter(|(_, last)| is_name(last));
+    for (at, (wrong, right)) in named.take(PROPOSED).enumerate() {
+        text += if at == 0 { ": write " } else { ", " };
+        text += &format!("{right} instead of {wrong}");
+    }
+    (!names.is_empty()).then_some(text)
 }
 
 /// Why a filter is none of the kernel's.
@@ -439,6 +468,8 @@ pub struct Filter {
     tasks: FxHashMap<Tid, (u64, u64)>,
     /// Which comparisons about mappings hold.
     mappings: FxHashMap<u64, u64>,
+    /// Whether a mapping's name is a path.
+    has_paths: bool,
     /// Whether the present stay of a page is kept, if renewals are judged.
     stays: Option<FxHashMap<(Mm, u64), bool>>,
     kept: u64,
@@ -464,6 +495,7 @@ impl Filter {
             lines: vec![none; LINES],
             tasks: FxHashMap::default(),
             mappings: FxHashMap::default(),
+            has_paths: false,
             stays: None,
             kept: 0,
             left_out: 0,
@@ -524,6 +556,9 @@ impl Filter {
             by: self.by.clone(),
             kept: self.kept,
             left_out: self.left_out,
+            instead: (self.kept == 0 && !self.has_paths)
+                .then(|| instead(&self.expr))
+                .flatten(),
         }
     }
 
@@ -636,7 +671,12 @@ impl Filter {
             holding |= known.1;
         }
         if mappings != 0 {
-            let results = || program.results(mappings, &of);
+            let has_paths = &mut self.has_paths;
+            let results = || {
+                // Shared memory without a name is "dev/zero", which is no path.
+                *has_paths |= of.text(Field::Mapping).starts_with('/');
+                program.results(mappings, &of)
+            };
             holding |= *self.mappings.entry(key).or_insert_with(results);
         }
         self.lines[at] = Line {
@@ -720,6 +760,7 @@ impl EventFilter {
             by: self.by.clone(),
             kept: self.kept,
             left_out: self.left_out,
+            instead: None,
         }
     }
 }

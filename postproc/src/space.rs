@@ -66,7 +66,8 @@ pub struct Object {
     pub kind: MapKind,
     /// The file; zero if the object is no file.
     pub file: FileId,
-    /// The name by which it was mapped first: a path, or a name in brackets.
+    /// The name by which it was mapped first: a file's name, which in traces of the kernel has no
+    /// directories, or a name in brackets.
     pub name: Box<str>,
     /// Whether it was mapped by another name, too: [`Mapping::alias`].
     pub has_aliases: bool,
@@ -338,7 +339,7 @@ impl Space {
         &self.objects[id.0 as usize]
     }
 
-    /// The name by which a mapping was made: a path, or a name in brackets.
+    /// The name by which a mapping was made: see [`Object::name`].
     pub fn name(&self, mapping: &Mapping) -> &str {
         match mapping.alias {
             Some(AliasId(number)) => &self.aliases[number as usize],

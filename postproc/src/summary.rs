@@ -154,7 +154,7 @@ impl WorkingSets {
 /// What is mapped under a name, and the references to it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Mapped {
-    /// The name: a path, or a name in brackets.
+    /// The name: a file's name without its directories, or a name in brackets.
     pub name: String,
     /// The kind of mapping: file, anon and others.
     pub kind: String,
@@ -264,7 +264,7 @@ impl Summary {
             Some(chosen) => Working::within(trace, &chosen.time),
             None => Working::of(trace),
         };
-        let mut taken = None;
+        let (mut taken, mut filtered) = (None, None);
         let (outcome, curves) = std::thread::scope(|scope| {
             let jobs = vec![
                 Job::Curve(Box::<LruChunks>::default() as Box<dyn CurveSimulation>),
@@ -286,6 +286,7 @@ impl Summary {
                     let mut selected = Selected::filtered(None, filter, &mut tee);
                     let outcome = run(&mut [&mut checker, &mut selected])?;
                     taken = Some(selected.references());
+                    filtered = selected.kept();
                     outcome
                 }
             };
@@ -302,8 +303,8 @@ impl Summary {
             references: taken.unwrap_or(all),
             pages: statistics.distinct_pages(),
         };
-        if let Some(chosen) = chosen {
-            chosen.demand(trace, taken.references, all)?;
+        if let Some((chosen, filtered)) = chosen.zip(filtered) {
+            chosen.demand(trace, taken.references, &filtered)?;
         }
         let facts = Facts::new(trace, wanted.host, &outcome, taken, &report);
         let mut curves = curves.into_iter();

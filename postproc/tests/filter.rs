@@ -921,6 +921,83 @@ fn a_share_of_a_trace_counts_from_its_beginning() {
     assert_eq!(kept(&["--since", "0%"]).0, 400);
 }
 
+/// A trace of the kernel has names of files without their directories. Whoever selects by a path is told
+/// so, unless other names of the trace are paths.
+#[test]
+fn a_path_that_fits_nothing_is_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["libc.so.6", "dev/zero", "[heap]"];
+    for (trace, last) in [("kernel.vmt", "ld.so"), ("paths.vmt", "/usr/lib/ld.so")] {
+        let mut b = TraceBuilder::new(1, 4);
+        b.task(0, 42, 42, 1, "cc1");
+        for (ino, name) in (1..).zip(names.into_iter().chain([last])) {
+            let start = HERE + ino * 0x10_0000;
+            let file = FileId {
+                dev: 1,
+                ino,
+                generation: 0,
+            };
+            let kind = uapi::VMTRACE_MAP_FILE;
+            let range = start..start + 0x10_0000;
+            b.map(0, 42, 1, range, Prot(5), kind, 0, file, 0, name);
+            for page in 0..10 {
+                b.touch(0, 42, 1, start + page * 0x1000);
+            }
+        }
+        std::fs::write(directory.path().join(trace), b.finish()).unwrap();
+    }
+    let none = "names of files have no directories in this trace";
+    let instead = |names: &str| format!("left out; {none}: write {names}");
+    let libc = instead("libc.so.6 instead of /usr/lib/libc.so.6");
+    let cases: [(&[&str], String); 8] = [
+        (&["--mapping", "/usr/lib/libc.so.6"], libc.clone()),
+        (&["--where", "mapping == \"/usr/lib/libc.so.6\""], libc),
+        (
+            &["--mapping", "*/lib/libc*", "--mapping", "/bin/cc"],
+            instead("libc* instead of */lib/libc*, cc instead of /bin/cc"),
+        ),
+        (
+            &["--where", "mapping in (\"/bin/cc\", \"x\") && kind == read"],
+            instead("cc instead of /bin/cc"),
+        ),
+        (&["--mapping", "/usr/lib/*"], format!("left out; {none}\n")),
+        (&["--mapping", "no.so"], "left out\n".into()),
+        (&["--comm", "a/b"], "left out\n".into()),
+        (
+            &["--where", "mapping == \"no.so\" && mapping != \"/x/y\""],
+            "left out\n".into(),
+        ),
+    ];
+    for (args, why) in &cases {
+        let line = [&["simulate", "kernel.vmt", "--size", "9"], *args].concat();
+        let said = text(&run(&directory, &line, 2).stderr);
+        assert!(said.contains(why.as_str()), "{args:?}: {said}");
+        assert!(said.contains(" keeps no reference: all 40 are "), "{said}");
+        if args.contains(&"/usr/lib/*") {
+            continue;
+        }
+        let line = [&["simulate", "paths.vmt", "--size", "9"], *args].concat();
+        let said = text(&run(&directory, &line, 2).stderr);
+        assert!(said.contains("left out\n"), "{args:?}: {said}");
+    }
+    for line in [
+        "summary kernel.vmt -o p --mapping /usr/lib/libc.so.6",
+        "dataset kernel.vmt -o p --mapping /usr/lib/libc.so.6",
+        "report kernel.vmt -o p --mapping /usr/lib/libc.so.6",
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let said = text(&run(&directory, &line, 2).stderr);
+        let want =
+            "40 are left out; names of files have no directories in this trace: write libc.so.6";
+        assert!(said.contains(want), "{line:?}: {said}");
+    }
+    // A path of a trace that has paths is as good as ever, and so is its last part.
+    for name in ["/usr/lib/ld.so", "ld.so", "*lib/ld.so"] {
+        let line = ["info", "paths.vmt", "--json", "--mapping", name];
+        assert_eq!(json(&run(&directory, &line, 0))["filter"]["kept"], 10);
+    }
+}
+
 #[test]
 fn a_selection_that_makes_no_sense_names_its_option() {
     let directory = directory();

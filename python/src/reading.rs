@@ -179,15 +179,11 @@ impl Reading {
         consumer: &mut dyn Consumer,
     ) -> Result<Passed> {
         let passed = self.run(trace, observer, beside, consumer)?;
-        let left_out = passed.filtered.as_ref().map_or(0, |f| f.left_out);
         if passed.references > 0 {
             return Ok(passed);
         }
-        if left_out > 0 {
-            return Err(Failure::trace(format!(
-                "where keeps no reference: all {} are left out",
-                grouped(left_out)
-            )));
+        if let Some(filtered) = passed.filtered.as_ref().filter(|f| f.left_out > 0) {
+            return Err(Failure::trace(filtered.keeps_none("where", grouped)));
         }
         match self.selection {
             Some(Selection::Process(pid)) => Err(Failure::trace(format!(

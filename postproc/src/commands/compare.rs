@@ -44,10 +44,11 @@ const DRAWN: usize = 200;
 /// needs. Then come the misses by size of memory, with their differences; the working sets; and what
 /// is mapped: how many pages, and how many of them A did not reference (new), or only A referenced
 /// (gone). The last tables list which pages are new and which are gone: numbers of pages in a file, or
-/// addresses in a process. --json has all of them. Pages of files are the same in all traces: they have
-/// the same path, and the same place in the file. A file that was written anew is the same file, and a
-/// private copy of a page counts as the page in whose place it is. Other pages can be recognised in
-/// windows of one trace only; otherwise, they are counted by what they are for.
+/// addresses in a process. --json has all of them. Pages of files are the same in all traces if the
+/// file's name and the place in the file are the same. A trace does not record directories, so files of
+/// one name are taken for one file. A file that was written anew is the same file, and a private copy of
+/// a page counts as the page in whose place it is. Other pages can be recognised in windows of one trace
+/// only; otherwise, they are counted by what they are for.
 ///
 /// LRU and OPT have proven bounds, if the traces allow it. The bounds of a difference follow from
 /// those of both runs.
@@ -721,7 +722,6 @@ fn pages_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
 
 /// So many pages in so many mappings.
 fn in_mappings(c: &Comparison, pages: u64, mappings: usize) -> String {
-    let plural = if mappings == 1 { "" } else { "s" };
     match pages {
         0 => "none".into(),
         _ => format!(

@@ -362,9 +362,8 @@ fn filtered_text(filtered: &Filtered) -> String {
 fn keeps_some(filtered: &Filtered) -> anyhow::Result<()> {
     anyhow::ensure!(
         filtered.kept > 0 || filtered.left_out == 0,
-        "{} keeps no reference: all {} are left out",
-        filtered.by,
-        screen::grouped(filtered.left_out)
+        "{}",
+        filtered.keeps_none(&filtered.by, screen::grouped)
     );
     Ok(())
 }

@@ -92,7 +92,9 @@ pub struct Options {
     comm: Vec<String>,
     /// Take only references to mappings of this name; can be given several times
     ///
-    /// A path, its last part (libc.so.6), a name in brackets ([heap]), or a pattern ('*.so*').
+    /// A file's name without its directories (libc.so.6), a name in brackets ([heap]), or a pattern
+    /// ('*.so*'). The kernel records no directories. If a trace has paths nevertheless, a path and its
+    /// last part fit.
     #[arg(long, value_name = "NAME")]
     mapping: Vec<String>,
     /// Take only references to these addresses: 0x7f00..0x8f00 (the end is not included), a range

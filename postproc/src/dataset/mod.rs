@@ -178,9 +178,10 @@ impl Dataset {
             observer,
             &mut [&mut checker, &mut tables],
         )?;
+        let filtered = tables.filtered();
         let (references, pages) = tables.finish(&outcome)?;
-        if let Some(chosen) = chosen {
-            chosen.demand(trace, references, outcome.world.references)?;
+        if let Some((chosen, filtered)) = chosen.zip(filtered) {
+            chosen.demand(trace, references, &filtered)?;
         }
         let taken = Taken {
             chosen,

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::writer::{Column, Kind, Table};
 use crate::canon::Origin;
 use crate::error::Result;
-use crate::filter::{Chosen, Filter};
+use crate::filter::{Chosen, Filter, Filtered};
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, FileId, Header, Members, Ref, Trace, Why};
@@ -393,6 +393,11 @@ impl Tables {
             .some_int(file.map(|_| map.offset))
             .text(&ByteArray::from(&*name))
             .end()
+    }
+
+    /// What was kept and left out, if not all was taken.
+    pub(crate) fn filtered(&self) -> Option<Filtered> {
+        self.filter.as_ref().map(Filter::filtered)
     }
 
     /// Writes what is left, when the trace is over. Returns how many references were taken, and how many

@@ -146,7 +146,7 @@ pub struct Mapped {
 /// The mappings of a name in all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mapping {
-    /// A path, or a name in brackets.
+    /// A file's name without its directories, or a name in brackets.
     pub name: String,
     /// What it is for.
     pub class: Class,

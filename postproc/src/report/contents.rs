@@ -2,7 +2,8 @@
 //!
 //! Pages of files have the same identity in each run: the file's name, and their number in the file. The
 //! number of the file's inode is no identity: a program that writes a file anew, as a compiler does, gives
-//! it another inode, and inodes of two machines have nothing to do with each other. A name of shared
+//! it another inode, and inodes of two machines have nothing to do with each other. Traces of the kernel have
+//! names without directories, so files of one name in several directories are taken for one. A name of shared
 //! memory can stand for several objects of a run. Then its pages have no identity.
 //! Pages of other mappings have one within a trace only: the address space and the virtual page. So
 //! of different traces, only the numbers of these pages can be compared.

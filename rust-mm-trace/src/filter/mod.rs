@@ -61,7 +61,8 @@ pub enum Field {
     Comm,
     /// The path of the thread's control group.
     Cgroup,
-    /// The name of what is mapped: a path, or a name in brackets.
+    /// The name of what is mapped: a file's name, which in traces of the kernel has no directories, or a
+    /// name in brackets.
     Mapping,
     /// The kind of what is mapped.
     MappingKind,
@@ -453,6 +454,24 @@ impl Expr {
                 }
             }
         }
+    }
+
+    /// The names of files that comparisons demand with directories, each with the part behind the last `/`.
+    /// A name whose last part is demanded, too, is left out.
+    pub fn in_directories(&self) -> Vec<(&str, &str)> {
+        let mut names: Vec<&str> = Vec::new();
+        self.visit(&mut |test| match &test.demand {
+            _ if test.field != Field::Mapping => {}
+            Demand::Text { negated, text } if !negated => names.push(text),
+            Demand::Glob { negated, pattern } if !negated => names.push(pattern),
+            Demand::TextIn(texts) => names.extend(texts.iter().map(String::as_str)),
+            _ => {}
+        });
+        let parted = names.iter().filter_map(|name| {
+            let (_, last) = name.rsplit_once('/')?;
+            (!names.contains(&last)).then_some((*name, last))
+        });
+        parted.collect()
     }
 
     /// The first comparison with a field of this kind.

@@ -5,8 +5,10 @@ use std::process::Output;
 
 use crate::support::postproc;
 use postproc::testing::TraceBuilder;
+use postproc::trace::FileId;
 use postproc::units::Prot;
-use serde_json::Value;
+use rust_mm_trace::uapi::{VMTRACE_MAP_FILE, VMTRACE_MAP_SHMEM};
+use serde_json::{Value, json};
 
 const ANON: u64 = 0x10_0000;
 const LIBRARY: u64 = 0x7000_0000;
@@ -192,7 +194,7 @@ fn pages_that_only_one_run_references_are_listed() {
     assert_eq!(c["mappings"].as_array().unwrap().len(), 62);
     for file in 0..60 {
         let of = &row(&c, &format!("/lib/file-{}.so", 100 + file))["runs"][1];
-        let one = |first: u64| serde_json::json!([{"first": first, "pages": 1}]);
+        let one = |first: u64| json!([{"first": first, "pages": 1}]);
         assert_eq!(
             (&of["new_pages"], &of["gone_pages"]),
             (&one(file + 1), &one(0))
@@ -206,7 +208,7 @@ fn pages_that_only_one_run_references_are_listed() {
     );
     // 20 of the library, and file pages of file f.
     assert_eq!(pages["both"], 20 + 59 * 60 / 2);
-    let memory = serde_json::json!([{"class": "anonymous", "pages": 80, "base_pages": 80}]);
+    let memory = json!([{"class": "anonymous", "pages": 80, "base_pages": 80}]);
     assert_eq!(pages["uncompared"], memory);
 
     let text = |args: &[&str]| {
@@ -219,7 +221,7 @@ fn pages_that_only_one_run_references_are_listed() {
         "Pages that B references and A does not: 60 (240 KiB) in 60 mappings",
         "Pages that A references and B does not: 60 (240 KiB) in 60 mappings",
         "and 45 (180 KiB) in 45 mappings that have fewer: --json has all pages",
-        "Pages that cannot be compared, because only pages of files are recognised in another trace",
+        "Pages that cannot be recognised in the other run",
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }
@@ -241,12 +243,18 @@ fn pages_that_only_one_run_references_are_listed() {
         text(&["base.vmt", "same.vmt"]).contains("Pages that B references and A does not: none\n")
     );
 
-    files.code(&["first.vmt", "second.vmt", "-o", "page.html"]);
+    // What did not change has no such pages, and says so.
+    let of = &row(&c, "/lib/file-7.so")["runs"];
+    assert_eq!(of[1]["new_pages"], json!([]));
+    assert_eq!(of[1]["gone_pages"], json!([]));
+    assert!(of[0]["new_pages"].is_null());
+
+    files.code(&["first.vmt", "second.vmt", "-o", "page.html", "--json"]);
     let html = std::fs::read_to_string(files.path().join("page.html")).unwrap();
     for part in [
         "New pages",
         "Gone pages",
-        "Pages that cannot be compared",
+        "Pages that cannot be recognised in the other run",
         "45 more mappings",
     ] {
         assert!(html.contains(part), "{part}");
@@ -332,7 +340,7 @@ fn pages_of_windows_are_listed_by_their_addresses() {
         (&pages["new"], &pages["gone"], &pages["both"]),
         (&20.into(), &0.into(), &50.into())
     );
-    assert_eq!(pages["uncompared"], serde_json::json!([]));
+    assert_eq!(pages["uncompared"], json!([]));
     let text = String::from_utf8(
         files
             .run(&["compare", "windows.vmt", "--per-window"])
@@ -341,6 +349,85 @@ fn pages_of_windows_are_listed_by_their_addresses() {
     .unwrap();
     let range = format!("42: {:#x}..{:#x}", ANON + 40 * 4096, ANON + 60 * 4096);
     assert!(text.contains(&range), "{range}: {text}");
+}
+
+/// Maps objects of one name, each by its kind and its inode, and references the first page of each.
+fn map_data(t: &mut TraceBuilder, mm: u32, objects: &[(u32, u64)]) {
+    for (at, &(kind, ino)) in (1..).zip(objects) {
+        let file = FileId {
+            dev: kind.into(),
+            ino,
+            generation: 0,
+        };
+        let start = LIBRARY + at * 0x10_0000;
+        let range = start..start + 0x10_0000;
+        t.map(0, 42, mm, range, Prot(3), kind, 0, file, 0, "data");
+        t.touch(0, 42, mm, start);
+    }
+}
+
+/// A name of shared memory stands for several objects, whichever of them comes first.
+#[test]
+fn a_name_of_several_objects_of_shared_memory_is_not_compared() {
+    let files = Files::new();
+    let (file, shmem) = ((VMTRACE_MAP_FILE, 1), (VMTRACE_MAP_SHMEM, 2));
+    let of = |objects: &[(u32, u64)]| {
+        let mut t = program(4, 80, 0..20);
+        map_data(&mut t, 1, objects);
+        files.write("data.vmt", t);
+        let (c, _) = files.compare(&["one.vmt", "data.vmt"]);
+        let (there, _) = files.compare(&["data.vmt", "one.vmt"]);
+        let (row, back) = (row(&c, "data"), row(&there, "data"));
+        assert_eq!(row["class"], back["class"]);
+        let pages = |row: &Value, run: usize| row["runs"][run]["pages"].clone();
+        assert_eq!(pages(row, 1), objects.len());
+        assert_eq!(
+            (pages(row, 0), pages(row, 1)),
+            (pages(back, 1), pages(back, 0))
+        );
+        let counts = ["new", "gone", "both"].map(|name| row["runs"][1][name].clone());
+        (json!(counts), row["class"].clone())
+    };
+    let mut one = program(4, 80, 0..20);
+    map_data(&mut one, 1, &[file]);
+    files.write("one.vmt", one);
+    let nothing = json!([null, null, null]);
+    let mixed = (nothing.clone(), json!("file"));
+    assert_eq!(of(&[file, shmem]), mixed);
+    assert_eq!(of(&[shmem, file]), mixed);
+    assert_eq!(of(&[shmem, (VMTRACE_MAP_SHMEM, 3)]).0, nothing);
+    // One object is as good as a file, and files of one name are one file.
+    assert_eq!(of(&[shmem]).0, json!([0, 0, 1]));
+    assert_eq!(of(&[file, (VMTRACE_MAP_FILE, 3)]).0, json!([0, 0, 1]));
+}
+
+/// In one trace, an inode is a file, and objects of one name are told apart.
+#[test]
+fn files_of_windows_are_recognised_by_their_inodes() {
+    let files = Files::new();
+    let (file, shmem) = (VMTRACE_MAP_FILE, VMTRACE_MAP_SHMEM);
+    let windows: [&[(u32, u64)]; 3] = [
+        &[(file, 1), (shmem, 1), (shmem, 2)],
+        &[(shmem, 2), (file, 2), (file, 3), (shmem, 1)],
+        &[(file, 1), (shmem, 2), (shmem, 1)],
+    ];
+    let mut t = TraceBuilder::new(1, 4);
+    for (mm, objects) in (1..).zip(windows) {
+        t.begin_window(30_000);
+        t.task(0, 42, 42, mm, "cc1");
+        map_data(&mut t, mm, objects);
+        t.end_window(|_| {});
+    }
+    files.write("windows.vmt", t);
+    let (c, _) = files.compare(&["windows.vmt", "--per-window"]);
+    let of = |run: usize, name: &str| row(&c, "data")["runs"][run][name].clone();
+    let counts = |run| ["new", "gone", "both"].map(|name| of(run, name));
+    assert_eq!(json!(counts(1)), json!([2, 1, 2]));
+    let page = json!({"first": 0, "pages": 1});
+    assert_eq!(of(1, "new_pages"), json!([page, page]));
+    assert_eq!(of(1, "gone_pages"), json!([page]));
+    assert_eq!(json!(counts(2)), json!([0, 0, 3]));
+    assert_eq!(c["pages"][0]["uncompared"], json!([]));
 }
 
 /// The exit code is 3 if and only if a run needs more than is permitted.

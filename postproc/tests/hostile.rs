@@ -586,9 +586,11 @@ fn compared(trace: &Trace, _: &Path) -> Result<()> {
             assert!(need.bounds.is_none_or(ordered));
         }
         let rows = mappings(&[&contents, &contents]);
-        let changed = rows.iter().filter_map(|row| row.runs[1].changed);
-        for changed in changed {
-            assert_eq!((changed.new, changed.gone), (0, 0));
+        for row in &rows {
+            if let Some(changed) = &row.runs[1].changed {
+                assert_eq!((changed.new, changed.gone), (0, 0));
+                assert_eq!(contents.pages_only_here(&contents, &row.name), []);
+            }
         }
     }
     Ok(())

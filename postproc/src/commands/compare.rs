@@ -46,9 +46,10 @@ const DRAWN: usize = 200;
 /// (gone). The last tables list which pages are new and which are gone: numbers of pages in a file, or
 /// addresses in a process. --json has all of them. Pages of files are the same in all traces if the
 /// file's name and the place in the file are the same. A trace does not record directories, so files of
-/// one name are taken for one file. A file that was written anew is the same file, and a private copy of
-/// a page counts as the page in whose place it is. Other pages can be recognised in windows of one trace
-/// only; otherwise, they are counted by what they are for.
+/// one name are taken for one file, and so is a file that was written anew. In windows of one trace,
+/// files are recognised by their inodes. A private copy of a page counts as the page in whose place it
+/// is. Other pages can be recognised in windows of one trace only; otherwise, they are counted by what
+/// they are for.
 ///
 /// LRU and OPT have proven bounds, if the traces allow it. The bounds of a difference follow from
 /// those of both runs.
@@ -407,6 +408,7 @@ fn compare(
         mappings,
     };
     comparison::compare(&mut comparison.columns);
+    comparison.find_pages(&contents, args.json);
     Ok((comparison, found))
 }
 
@@ -762,10 +764,7 @@ fn uncompared_text(c: &Comparison, pages: &Pages, t: &mut String) -> std::fmt::R
         return Ok(());
     }
     let own = &c.runs[pages.run].label;
-    writeln!(
-        t,
-        "\nPages that cannot be compared, because only pages of files are recognised in another trace"
-    )?;
+    writeln!(t, "\nPages that cannot be recognised in the other run")?;
     let head = vec!["kind".into(), format!("{own} pages"), "A pages".into()];
     let row = |of: &comparison::Uncompared| {
         vec![

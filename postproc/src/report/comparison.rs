@@ -345,13 +345,13 @@ impl Comparison {
         let there = self.mappings.iter().filter_map(|mapping| {
             let changed = mapping.runs.get(run)?.changed.as_ref()?;
             let (pages, ranges) = match side {
-                Side::New => (changed.new, &changed.new_pages[..]),
-                Side::Gone => (changed.gone, &changed.gone_pages[..]),
+                Side::New => (changed.new, &changed.new_pages),
+                Side::Gone => (changed.gone, &changed.gone_pages),
             };
             (pages > 0).then_some(OnlyThere {
                 mapping,
                 pages,
-                ranges,
+                ranges: ranges.as_deref().unwrap_or_default(),
             })
         });
         let mut there: Vec<_> = there.collect();
@@ -362,17 +362,58 @@ impl Comparison {
         there
     }
 
+    /// Finds out which pages are new and gone: of all mappings, or of those alone that tables list.
+    pub fn find_pages(&mut self, contents: &[&Contents], of_all: bool) {
+        let Some((base, others)) = contents.split_first() else {
+            return;
+        };
+        for (run, own) in (1..).zip(others) {
+            for side in [Side::New, Side::Gone] {
+                let listed = self.only_there(run, side).into_iter().take(LISTED_PAGES);
+                let listed: BTreeSet<String> =
+                    listed.map(|only| only.mapping.name.clone()).collect();
+                for mapping in &mut self.mappings {
+                    let name = &mapping.name;
+                    let mapped = mapping.runs.get_mut(run);
+                    let Some(changed) = mapped.and_then(|mapped| mapped.changed.as_mut()) else {
+                        continue;
+                    };
+                    if !of_all && !listed.contains(name) {
+                        continue;
+                    }
+                    match side {
+                        Side::New => changed.new_pages = Some(own.pages_only_here(base, name)),
+                        Side::Gone => changed.gone_pages = Some(base.pages_only_here(own, name)),
+                    }
+                }
+            }
+        }
+    }
+
     /// The same with the mappings that tables list, and without ranges of pages: for a page that is to
     /// stay small.
     pub fn shortened(&self) -> Self {
-        let mut short = self.clone();
-        short.mappings.truncate(LISTED);
-        let runs = short.mappings.iter_mut().flat_map(|m| &mut m.runs);
-        for changed in runs.filter_map(|mapped| mapped.changed.as_mut()) {
-            changed.new_pages.clear();
-            changed.gone_pages.clear();
+        let counts = |mapped: &Mapped| Mapped {
+            changed: mapped.changed.as_ref().map(Changed::counts),
+            ..*mapped
+        };
+        let short = |mapping: &Mapping| Mapping {
+            name: mapping.name.clone(),
+            class: mapping.class,
+            runs: mapping.runs.iter().map(counts).collect(),
+        };
+        Comparison {
+            page_size: self.page_size,
+            slack: self.slack,
+            fail_above: self.fail_above,
+            need_policy: self.need_policy,
+            runs: self.runs.clone(),
+            growth: self.growth.clone(),
+            sizes: self.sizes.clone(),
+            columns: self.columns.clone(),
+            pages: self.pages.clone(),
+            mappings: self.mappings.iter().take(LISTED).map(short).collect(),
         }
-        short
     }
 }
 
@@ -427,7 +468,8 @@ fn pages_of(mappings: &[Mapping], run: usize) -> Pages {
 pub fn mappings(contents: &[&Contents]) -> Vec<Mapping> {
     let mut names: BTreeMap<&str, Class> = BTreeMap::new();
     for (name, content) in contents.iter().flat_map(|contents| contents.by_name()) {
-        names.entry(name).or_insert(content.class);
+        let class = names.entry(name).or_insert(content.class);
+        *class = content.class.min(*class);
     }
     let Some(base) = contents.first() else {
         return Vec::new();

@@ -570,9 +570,9 @@ fn uncompared(c: &Comparison) -> Option<Table> {
         }));
     }
     (!rows.is_empty()).then(|| Table {
-        title: "Pages that cannot be compared",
-        about: "Only pages of files are recognised in another trace. Of the others, these are the numbers \
-                of pages of the run and of the first run, by what they are for."
+        title: "Pages that cannot be recognised in the other run",
+        about: "How many of these pages the run and the first run have, by what they are for. In another \
+                trace, only pages of files are recognised."
             .into(),
         columns: vec![word("run"), word("kind"), number("pages"), number("in the first run")],
         rows,

@@ -8,6 +8,7 @@
 mod rows;
 mod stored;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -71,16 +72,57 @@ impl Misses {
         self.references - self.hits[..upto].iter().sum::<u64>()
     }
 
-    fn add(&mut self, other: &Self) {
-        self.references += other.references;
-        self.cold += other.cold;
-        self.footprint = self.footprint.max(other.footprint);
-        (self.sizes, self.hits) = added((&self.sizes, &self.hits), (&other.sizes, &other.hits));
+    fn check(&self, of: &str) -> Checked {
+        is_histogram(&self.sizes, &self.hits, || format!("the sizes of {of}"))?;
+        let hits = self.hits.iter().copied().try_fold(0, u64::checked_add);
+        match hits {
+            Some(hits) if hits <= self.references => Ok(()),
+            _ => Err(format!(
+                "the hits of {of} are more than its references: make the summary again"
+            )),
+        }
+    }
+
+    /// The sum of both; `None` if a number is too large.
+    fn plus(&self, other: &Self) -> Option<Self> {
+        let (sizes, hits) = added((&self.sizes, &self.hits), (&other.sizes, &other.hits))?;
+        Some(Misses {
+            references: self.references.checked_add(other.references)?,
+            cold: self.cold.checked_add(other.cold)?,
+            footprint: self.footprint.max(other.footprint),
+            sizes,
+            hits,
+        })
     }
 }
 
-/// Adds two histograms with ascending keys.
-fn added(a: (&[u64], &[u64]), b: (&[u64], &[u64])) -> (Vec<u64>, Vec<u64>) {
+/// What is wrong with a summary, in words.
+type Checked = std::result::Result<(), String>;
+
+/// Checks that there is a count for each key, and that the keys are ascending.
+fn is_histogram(keys: &[u64], counts: &[u64], what: impl Fn() -> String) -> Checked {
+    if keys.len() != counts.len() {
+        return Err(format!(
+            "{} and their counts are lists of different lengths: make the summary again",
+            what()
+        ));
+    }
+    ascend(keys, u64::cmp, what)
+}
+
+/// Checks that a list is ascending, and has nothing twice.
+fn ascend<T>(list: &[T], order: impl Fn(&T, &T) -> Ordering, what: impl Fn() -> String) -> Checked {
+    match list.windows(2).all(|two| order(&two[0], &two[1]).is_lt()) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} are not ascending, or have one twice: make the summary again",
+            what()
+        )),
+    }
+}
+
+/// Adds two histograms with ascending keys; `None` if a count is too large.
+fn added(a: (&[u64], &[u64]), b: (&[u64], &[u64])) -> Option<(Vec<u64>, Vec<u64>)> {
     let mut a = a.0.iter().copied().zip(a.1.iter().copied()).peekable();
     let mut b = b.0.iter().copied().zip(b.1.iter().copied()).peekable();
     let mut sum = (Vec::new(), Vec::new());
@@ -88,12 +130,12 @@ fn added(a: (&[u64], &[u64]), b: (&[u64], &[u64])) -> (Vec<u64>, Vec<u64>) {
         let key = match (a.peek(), b.peek()) {
             (Some(a), Some(b)) => a.0.min(b.0),
             (Some(one), None) | (None, Some(one)) => one.0,
-            (None, None) => return sum,
+            (None, None) => return Some(sum),
         };
         let of = |next: Option<(u64, u64)>| next.map_or(0, |(_, count)| count);
-        let counts = of(a.next_if(|a| a.0 == key)) + of(b.next_if(|b| b.0 == key));
+        let counts = of(a.next_if(|a| a.0 == key)).checked_add(of(b.next_if(|b| b.0 == key)));
         sum.0.push(key);
-        sum.1.push(counts);
+        sum.1.push(counts?);
     }
 }
 
@@ -142,12 +184,26 @@ impl WorkingSets {
         set.sizes_by_tau().map(row).collect()
     }
 
-    fn add(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.pages += other.pages;
-        self.most_pages = self.most_pages.max(other.most_pages);
-        (self.sizes, self.counts) =
-            added((&self.sizes, &self.counts), (&other.sizes, &other.counts));
+    fn check(&self) -> Checked {
+        let what = || format!("the sizes of working sets for {} ns", self.tau_ns);
+        is_histogram(&self.sizes, &self.counts, what)
+    }
+
+    /// The sum of both; `None` if a number is too large.
+    fn plus(&self, other: &Self) -> Option<Self> {
+        let (sizes, counts) = added((&self.sizes, &self.counts), (&other.sizes, &other.counts))?;
+        Some(WorkingSets {
+            tau_ns: self.tau_ns,
+            samples: self.samples.checked_add(other.samples)?,
+            pages: self.pages.checked_add(other.pages)?,
+            most_pages: self.most_pages.max(other.most_pages),
+            sizes,
+            counts,
+        })
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.tau_ns.cmp(&other.tau_ns)
     }
 }
 
@@ -171,6 +227,24 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    /// The numbers that are added.
+    fn numbers(&self) -> [u64; 5] {
+        [
+            self.traces,
+            self.references,
+            self.pages,
+            self.bytes,
+            self.dirtied,
+        ]
+    }
+
+    /// Whether no sum of both is too large.
+    fn fits(&self, other: &Self) -> bool {
+        let mut numbers = self.numbers().into_iter().zip(other.numbers());
+        numbers.all(|(own, other)| own.checked_add(other).is_some())
+    }
+
+    /// Adds what [`Mapped::fits`].
     fn add(&mut self, other: &Self) {
         self.traces += other.traces;
         self.references += other.references;
@@ -179,8 +253,8 @@ impl Mapped {
         self.dirtied += other.dirtied;
     }
 
-    fn key(&self) -> (&str, &str) {
-        (&self.name, &self.kind)
+    fn order(&self, other: &Self) -> Ordering {
+        (&self.name, &self.kind).cmp(&(&other.name, &other.kind))
     }
 }
 
@@ -331,18 +405,39 @@ impl Summary {
         Ok((summary, report))
     }
 
-    /// Adds another summary, of other traces.
+    /// Checks what sums rely on: another program may have made the summary.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        if !(1..=SUMMARY_VERSION).contains(&self.summary_version) {
+            return Err(format!(
+                "a summary of version {}, and this is version {SUMMARY_VERSION}: make it again",
+                self.summary_version
+            ));
+        }
+        if self.traces == 0 {
+            return Err("a summary of 0 traces: make it again".into());
+        }
+        self.lru.check("lru")?;
+        self.opt.check("opt")?;
+        let taus = || "the times of working_sets".into();
+        ascend(&self.working_sets, WorkingSets::order, taus)?;
+        for set in &self.working_sets {
+            set.check()?;
+        }
+        let names = || "the names and kinds of mapped".into();
+        ascend(&self.mapped, Mapped::order, names)
+    }
+
+    /// Adds another summary, of other traces. After an error, this one is what it was.
     ///
     /// # Errors
     ///
     /// Why they cannot be added, in words.
     pub fn add(&mut self, other: &Self) -> std::result::Result<(), String> {
-        if !(1..=SUMMARY_VERSION).contains(&other.summary_version) {
-            return Err(format!(
-                "a summary of version {}, and this is version {SUMMARY_VERSION}: make it again",
-                other.summary_version
-            ));
-        }
+        other.check()?;
         if self.traces == 0 {
             *self = Summary {
                 summary_version: SUMMARY_VERSION,
@@ -363,32 +458,44 @@ impl Summary {
                 other.page_size, self.page_size
             ));
         }
-        self.trace = None;
-        self.traces += other.traces;
-        self.good += other.good;
-        self.complete += other.complete;
-        self.bytes += other.bytes;
-        self.duration_ns += other.duration_ns;
-        self.references += other.references;
-        self.renewals += other.renewals;
-        self.events += other.events;
-        self.pages += other.pages;
-        self.lost = self.lost.saturating_add(other.lost);
-        self.lru.add(&other.lru);
-        self.opt.add(&other.opt);
-        merge(
-            &mut self.working_sets,
-            &other.working_sets,
-            |a, b| a.tau_ns.cmp(&b.tau_ns),
-            WorkingSets::add,
-        );
-        merge(
-            &mut self.mapped,
-            &other.mapped,
-            |a, b| a.key().cmp(&b.key()),
-            Mapped::add,
-        );
+        let mapped = (&self.mapped[..], &other.mapped[..]);
+        let fits = alike(mapped, Mapped::order).all(|(own, other)| own.fits(other));
+        let sum = self.sum_without_mapped(other).filter(|_| fits);
+        let sum = sum
+            .ok_or("the sum has a number that does not fit into 64 bits: leave this summary out")?;
+        let (mut mapped, selection) = (std::mem::take(&mut self.mapped), self.selection.take());
+        add_mapped(&mut mapped, &other.mapped);
+        *self = Summary {
+            mapped,
+            selection,
+            ..sum
+        };
         Ok(())
+    }
+
+    /// The sum of both, without a selection and without what is mapped; `None` if a number is too large.
+    fn sum_without_mapped(&self, other: &Self) -> Option<Self> {
+        Some(Summary {
+            summary_version: SUMMARY_VERSION,
+            traces: self.traces.checked_add(other.traces)?,
+            trace: None,
+            selection: None,
+            page_size: self.page_size,
+            good: self.good.checked_add(other.good)?,
+            complete: self.complete.checked_add(other.complete)?,
+            bytes: self.bytes.checked_add(other.bytes)?,
+            duration_ns: self.duration_ns.checked_add(other.duration_ns)?,
+            references: self.references.checked_add(other.references)?,
+            renewals: self.renewals.checked_add(other.renewals)?,
+            events: self.events.checked_add(other.events)?,
+            pages: self.pages.checked_add(other.pages)?,
+            // A trace without an account may have lost any number.
+            lost: self.lost.saturating_add(other.lost),
+            lru: self.lru.plus(&other.lru)?,
+            opt: self.opt.plus(&other.opt)?,
+            working_sets: sum_of_sets(&self.working_sets, &other.working_sets)?,
+            mapped: Vec::new(),
+        })
     }
 }
 
@@ -437,21 +544,42 @@ impl Sum {
     }
 }
 
-/// Adds one list to another. Both are ascending.
-fn merge<T: Clone>(
-    to: &mut Vec<T>,
-    from: &[T],
-    order: impl Fn(&T, &T) -> std::cmp::Ordering,
-    add: impl Fn(&mut T, &T),
-) {
-    let mut merged: Vec<T> = Vec::with_capacity(to.len().max(from.len()));
+/// The items of two ascending lists that are in both.
+fn alike<'a, T>(
+    (own, others): (&'a [T], &'a [T]),
+    order: impl Fn(&T, &T) -> Ordering,
+) -> impl Iterator<Item = (&'a T, &'a T)> {
+    let mut others = others.iter().peekable();
+    own.iter().filter_map(move |one| {
+        while others.next_if(|other| order(other, one).is_lt()).is_some() {}
+        let same = others.next_if(|other| order(other, one).is_eq())?;
+        Some((one, same))
+    })
+}
+
+/// The sum of working sets by τ; `None` if a number is too large.
+fn sum_of_sets(own: &[WorkingSets], others: &[WorkingSets]) -> Option<Vec<WorkingSets>> {
+    let mut by_tau: BTreeMap<u64, WorkingSets> = BTreeMap::new();
+    for set in own.iter().chain(others) {
+        let sum = match by_tau.get(&set.tau_ns) {
+            Some(known) => known.plus(set)?,
+            None => set.clone(),
+        };
+        by_tau.insert(set.tau_ns, sum);
+    }
+    Some(by_tau.into_values().collect())
+}
+
+/// Adds one list to another. Both are ascending, and the sums fit.
+fn add_mapped(to: &mut Vec<Mapped>, from: &[Mapped]) {
+    let mut merged: Vec<Mapped> = Vec::with_capacity(to.len().max(from.len()));
     let mut from = from.iter().peekable();
     for mut item in to.drain(..) {
-        while let Some(other) = from.next_if(|other| order(other, &item).is_lt()) {
+        while let Some(other) = from.next_if(|other| other.order(&item).is_lt()) {
             merged.push(other.clone());
         }
-        if let Some(same) = from.next_if(|other| order(other, &item).is_eq()) {
-            add(&mut item, same);
+        if let Some(same) = from.next_if(|other| other.order(&item).is_eq()) {
+            item.add(same);
         }
         merged.push(item);
     }
@@ -508,8 +636,156 @@ mod tests {
     #[test]
     fn histograms_are_added_by_key() {
         let sum = added((&[1, 3, 4], &[1, 1, 1]), (&[2, 3, 9], &[5, 6, 7]));
-        assert_eq!(sum, (vec![1, 2, 3, 4, 9], vec![1, 5, 7, 1, 7]));
+        assert_eq!(sum, Some((vec![1, 2, 3, 4, 9], vec![1, 5, 7, 1, 7])));
         let empty: (&[u64], &[u64]) = (&[], &[]);
-        assert_eq!(added(empty, (&[2], &[5])), (vec![2], vec![5]));
+        assert_eq!(added(empty, (&[2], &[5])), Some((vec![2], vec![5])));
+        assert_eq!(added((&[2], &[u64::MAX]), (&[2], &[1])), None);
+    }
+
+    fn one() -> Summary {
+        let misses = Misses {
+            references: 10,
+            cold: 2,
+            footprint: 2,
+            sizes: vec![1, 2],
+            hits: vec![3, 5],
+        };
+        let set = |tau_ns| WorkingSets {
+            tau_ns,
+            samples: 2,
+            pages: 3,
+            most_pages: 2,
+            sizes: vec![1, 2],
+            counts: vec![1, 1],
+        };
+        let mapped = |name: &str| Mapped {
+            name: name.into(),
+            kind: "file".into(),
+            traces: 1,
+            references: 5,
+            pages: 1,
+            bytes: 4096,
+            dirtied: 0,
+        };
+        Summary {
+            summary_version: SUMMARY_VERSION,
+            traces: 1,
+            page_size: 4096,
+            references: 10,
+            lru: misses.clone(),
+            opt: misses,
+            working_sets: vec![set(100), set(200)],
+            mapped: vec![mapped("a"), mapped("b")],
+            ..Summary::default()
+        }
+    }
+
+    /// A change of a summary.
+    type Change = fn(&mut Summary);
+
+    #[test]
+    fn what_sums_rely_on_is_checked() {
+        assert_eq!(one().check(), Ok(()));
+        let changes: [(Change, &str); 13] = [
+            (|s| s.summary_version = 0, "version 0"),
+            (
+                |s| s.summary_version = SUMMARY_VERSION + 1,
+                "this is version",
+            ),
+            (|s| s.traces = 0, "0 traces"),
+            (
+                |s| s.lru.sizes = vec![2, 1],
+                "the sizes of lru are not ascending",
+            ),
+            (|s| s.lru.sizes = vec![2, 2], "or have one twice"),
+            (
+                |s| s.opt.sizes = vec![1],
+                "the sizes of opt and their counts",
+            ),
+            (|s| s.opt.references = 7, "the hits of opt are more"),
+            (
+                |s| s.opt.hits = vec![9, u64::MAX],
+                "the hits of opt are more",
+            ),
+            (
+                |s| s.working_sets[1].tau_ns = 100,
+                "the times of working_sets",
+            ),
+            (|s| s.working_sets.reverse(), "the times of working_sets"),
+            (
+                |s| s.working_sets[1].sizes = vec![2, 1],
+                "for 200 ns are not ascending",
+            ),
+            (
+                |s| s.working_sets[0].counts.clear(),
+                "for 100 ns and their counts",
+            ),
+            (
+                |s| s.mapped[1].name = "a".into(),
+                "the names and kinds of mapped",
+            ),
+        ];
+        for (change, why) in changes {
+            let mut wrong = one();
+            change(&mut wrong);
+            let found = wrong.check().expect_err(why);
+            assert!(found.contains(why), "{found}");
+            let mut sum = one();
+            assert_eq!(sum.add(&wrong), Err(found));
+            assert_eq!(sum, one());
+            assert!(Summary::default().add(&wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn a_sum_that_does_not_fit_changes_nothing() {
+        let changes: [Change; 16] = [
+            |s| s.traces = u64::MAX,
+            |s| s.good = u64::MAX,
+            |s| s.complete = u64::MAX,
+            |s| s.bytes = u64::MAX,
+            |s| s.duration_ns = u64::MAX,
+            |s| s.references = u64::MAX,
+            |s| s.renewals = u64::MAX,
+            |s| s.events = u64::MAX,
+            |s| s.pages = u64::MAX,
+            |s| s.lru.references = u64::MAX,
+            |s| s.opt.cold = u64::MAX,
+            |s| s.working_sets[0].samples = u64::MAX,
+            |s| s.working_sets[1].counts[0] = u64::MAX,
+            |s| s.mapped[0].bytes = u64::MAX,
+            |s| s.mapped[1].traces = u64::MAX,
+            |s| s.mapped[1].dirtied = u64::MAX,
+        ];
+        let mut own = one();
+        // Each number is above 0.
+        for number in [
+            &mut own.good,
+            &mut own.complete,
+            &mut own.bytes,
+            &mut own.duration_ns,
+            &mut own.renewals,
+            &mut own.events,
+            &mut own.pages,
+            &mut own.mapped[1].dirtied,
+        ] {
+            *number = 1;
+        }
+        for change in changes {
+            let (mut sum, mut large) = (own.clone(), one());
+            change(&mut large);
+            let why = sum.add(&large).expect_err("it does not fit");
+            assert!(why.contains("does not fit into 64 bits"), "{why}");
+            assert_eq!(sum, own);
+            // By itself it is good.
+            assert_eq!(Summary::default().add(&large), Ok(()));
+        }
+        let mut sum = own.clone();
+        assert_eq!(sum.add(&one()), Ok(()));
+        assert_eq!((sum.traces, sum.references), (2, 20));
+        assert_eq!(sum.lru.hits, [6, 10]);
+        assert_eq!(sum.working_sets[1].counts, [2, 2]);
+        let bytes: Vec<u64> = sum.mapped.iter().map(|mapped| mapped.bytes).collect();
+        assert_eq!(bytes, [8192, 8192]);
     }
 }

@@ -671,7 +671,9 @@ fn merge_reads_tables_of_other_programs() {
                FROM read_csv('../rows.ndjson', columns = {'line': 'VARCHAR'}, delim = '\x01', quote = '',
                              escape = '', header = false)
                UNION ALL SELECT 'y.vmt', 'no trace', NULL) TO 'fleet/part-0.parquet'",
-        "COPY (SELECT summary_version, CAST(traces AS VARCHAR) AS traces FROM '../rows.parquet')
+        "COPY (SELECT NULL::VARCHAR AS error, NULL::VARCHAR AS summary
+               UNION ALL SELECT 'x.vmt: empty', NULL) TO 'bad.parquet'",
+        "COPY (SELECT summary_version, traces FROM '../rows.parquet')
          TO 'odd.parquet'",
     ]);
     assert_eq!(merge("data/again"), all);
@@ -680,13 +682,178 @@ fn merge_reads_tables_of_other_programs() {
     assert!(twice.contains("was added already"), "{twice}");
     let fleet = place.postproc(&["merge", "--json", "data/fleet"]);
     assert_eq!(String::from_utf8(fleet.stdout).unwrap(), all);
+    assert_eq!(fleet.status.code(), Some(2));
     let told = String::from_utf8(fleet.stderr).unwrap();
-    assert!(
-        told.contains("1 rows are of traces that could not be read"),
-        "{told}"
-    );
+    let expected = "data/fleet/part-0.parquet: 1 row has no summary and is left out: no trace\n";
+    assert!(told.contains(expected), "{told}");
+    let bad = place.postproc(&[
+        "merge",
+        "data/bad.parquet",
+        "one.ndjson",
+        "-o",
+        "two.ndjson",
+    ]);
+    assert_eq!(bad.status.code(), Some(2));
+    let told = String::from_utf8(bad.stderr).unwrap();
+    let expected = "data/bad.parquet: 2 rows have no summary and are left out; the first error is: x.vmt: empty\n";
+    assert!(told.contains(expected), "{told}");
+    assert_eq!(merge("two.ndjson"), merge("one.ndjson"));
     let message = place.refused(&["merge", "data/odd.parquet"]);
     assert!(message.contains("it has no column trace"), "{message}");
+}
+
+/// A column of another type, and rows that no sum can be made of, are errors and no panics.
+#[test]
+fn merge_refuses_other_types_and_wrong_rows() {
+    let place = in_both_forms();
+    std::fs::create_dir(place.path("data")).unwrap();
+    let tables = [
+        (
+            "CAST(traces AS VARCHAR) AS traces",
+            "the column traces is of another type",
+        ),
+        (
+            "INTERVAL 1 DAY AS kernel",
+            "the column kernel is of another type",
+        ),
+        (
+            "INTERVAL 1 DAY AS traces",
+            "the column traces is of another type",
+        ),
+        (
+            "[INTERVAL 1 DAY] AS lru_sizes",
+            "the column lru_sizes is of another type",
+        ),
+        (
+            "lru_sizes::VARCHAR[] AS lru_sizes",
+            "the column lru_sizes is of another type",
+        ),
+        (
+            "lru_sizes::DOUBLE[] AS lru_hits",
+            "the column lru_hits is of another type",
+        ),
+        (
+            "[lru_sizes] AS lru_sizes",
+            "the column lru_sizes is of another type",
+        ),
+        (
+            "[1, 2] AS mapped_name",
+            "the column mapped_name is of another type",
+        ),
+        (
+            "MAP {'a': 1} AS mapped_kind",
+            "the column mapped_kind is of another type",
+        ),
+        (
+            "{'list': lru_sizes} AS lru_sizes",
+            "the column lru_sizes is of another type",
+        ),
+        (
+            "make_timestamp_ns(start_unix_ns) AS start_unix_ns",
+            "the column start_unix_ns is of another",
+        ),
+        (
+            "traces::UBIGINT AS traces",
+            "the column traces is of another type",
+        ),
+        (
+            "'x'::BLOB AS kernel",
+            "the column kernel is of another type",
+        ),
+        (
+            "NULL::BIGINT AS traces",
+            "the column traces is of another type",
+        ),
+        (
+            "[NULL::BIGINT] AS lru_sizes",
+            "the column lru_sizes is of another type",
+        ),
+        ("0::BIGINT AS traces", "row 1: a summary of 0 traces"),
+        (
+            "list_reverse(lru_sizes) AS lru_sizes",
+            "row 1: the sizes of lru are not ascending",
+        ),
+        (
+            "[1]::BIGINT[] AS opt_sizes",
+            "row 1: the lists opt_sizes, opt_hits have different",
+        ),
+        (
+            "[1::BIGINT for tau in working_set_tau_ns] AS working_set_tau_ns",
+            "row 1: the lists of working_set_tau_ns and working_set_class_tau_ns have different times",
+        ),
+        (
+            "list_reverse(mapped_name) AS mapped_name",
+            "row 1: the names and kinds of mapped are not ascending",
+        ),
+    ];
+    let names: Vec<_> = (0..tables.len())
+        .map(|at| format!("{at}.parquet"))
+        .collect();
+    let made = names.iter().zip(tables).map(|(name, (columns, _))| {
+        format!("COPY (SELECT * REPLACE ({columns}) FROM '../rows.parquet') TO '{name}'")
+    });
+    let made: Vec<String> = made.collect();
+    place.query(&made.iter().map(String::as_str).collect::<Vec<_>>());
+    for (name, (columns, why)) in names.iter().zip(tables) {
+        let message = place.refused(&["merge", &format!("data/{name}")]);
+        let is_panic = message.contains("panicked");
+        assert!(message.contains(why) && !is_panic, "{columns}: {message}");
+    }
+
+    // Lines of JSON are checked alike, and so is their sum.
+    let line = std::fs::read_to_string(place.path("one.ndjson")).unwrap();
+    let good: Summary = serde_json::from_str(&line).unwrap();
+    type Change = fn(&mut Summary);
+    let changes: [(Change, &str); 4] = [
+        (|s| s.traces = 0, "a summary of 0 traces"),
+        (
+            |s| s.lru.hits.push(1),
+            "the sizes of lru and their counts are lists of different",
+        ),
+        (
+            |s| s.lru.sizes.reverse(),
+            "the sizes of lru are not ascending",
+        ),
+        (|s| s.traces = u64::MAX, "does not fit into 64 bits"),
+    ];
+    for (change, why) in changes {
+        let mut wrong = good.clone();
+        change(&mut wrong);
+        wrong.trace.as_mut().unwrap().trace = uuid(9);
+        place.write("wrong.ndjson", &serde_json::to_vec(&wrong).unwrap());
+        let message = place.refused(&["merge", "rows.parquet", "wrong.ndjson"]);
+        let is_named = message.contains("wrong.ndjson, line 1: ");
+        assert!(is_named && message.contains(why), "{message}");
+    }
+}
+
+/// `-` is standard input, although there is a file of this name; of a directory, only files are read.
+#[test]
+fn merge_reads_what_its_arguments_name() {
+    let place = in_both_forms();
+    let merge = |args: &[&str]| place.good(&[&["merge", "--json"], args].concat());
+    let all = merge(&["rows.ndjson"]);
+    let piped = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postproc"));
+        command.args(["merge", "--json", "-"]);
+        command.current_dir(place.0.path());
+        command.stdin(std::fs::File::open(place.path(name)).unwrap());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    std::fs::copy(place.path("one.parquet"), place.path("-")).unwrap();
+    assert_eq!(piped("rows.parquet"), all);
+    assert_eq!(merge(&["./-"]), merge(&["one.ndjson"]));
+    std::fs::remove_file(place.path("-")).unwrap();
+    std::fs::create_dir(place.path("-")).unwrap();
+    assert_eq!(piped("rows.ndjson"), all);
+
+    std::fs::create_dir_all(place.path("table/no-file.parquet")).unwrap();
+    std::fs::copy(
+        place.path("rows.parquet"),
+        place.path("table/part-0.parquet"),
+    )
+    .unwrap();
+    assert_eq!(merge(&["table"]), all);
 }
 
 /// A damaged table is refused or read, and nothing worse happens.
@@ -793,7 +960,8 @@ fn a_summary_of_a_selection_has_its_figures() {
         let length = one.duration_ns as f64 / whole.duration_ns as f64;
         assert!((length - 0.4).abs() < 0.001, "{length}");
         // No set is counted before the time begins, when it would be empty.
-        assert!(one.working_sets.iter().all(|set| set.sizes[0] > 0));
+        let sets = &one.working_sets;
+        assert!(sets.iter().all(|set| set.sizes[0] > 0), "{sets:?}");
     }
 }
 

@@ -13,8 +13,8 @@ use anyhow::Context;
 use clap::Args;
 use rust_mm_trace::filter::Field;
 
-use super::screen::{Opening, Progress, grouped, print, stop_flag};
-use super::{Checks, Where, for_each_trace, note, verdict};
+use super::screen::{Opening, Progress, grouped, numbered, print, stop_flag};
+use super::{Checks, FAILED, Where, for_each_trace, note, verdict};
 
 /// Summarize traces: a row for each, which `postproc merge` adds up
 ///
@@ -53,6 +53,9 @@ pub struct SummaryArgs {
 ///
 /// The result is that of all traces together: each trace has a memory of its own, and the misses of all
 /// of them are added. It is exact, whatever the order, and can be added up again.
+///
+/// Rows of `kvmtrace.fleet` that have no summary, because their traces could not be read, are left out. All
+/// others are added up nevertheless, and the exit code is 2.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc summary web-*.vmt -o web.ndjson\n  \
@@ -114,9 +117,12 @@ const PARQUET: &[u8] = b"PAR1";
 
 pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let mut sum = Sum::default();
+    let mut code = ExitCode::SUCCESS;
     for path in &args.summaries {
         for file in files(path)? {
-            add_file(&mut sum, &file)?;
+            if !add_file(&mut sum, &file)? {
+                code = ExitCode::from(FAILED);
+            }
         }
     }
     let sum = sum.summary();
@@ -133,12 +139,17 @@ pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     } else if args.output.is_none() {
         print(text(sum)?.as_bytes())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// Whether the path stands for standard input, although there may be a file of this name.
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// The file itself, or the tables of a directory: programs such as Spark write a table as a directory.
 fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
+    if is_stdin(path) || !path.is_dir() {
         return Ok(vec![path.into()]);
     }
     let name = path.display();
@@ -150,6 +161,7 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
         path.extension().is_some_and(|ending| ending == "parquet")
             && !path.file_name().is_some_and(is_hidden)
+            && path.is_file()
     };
     let paths = entries.into_iter().map(|entry| entry.path());
     let mut parts: Vec<PathBuf> = paths.filter(is_part).collect();
@@ -162,23 +174,24 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(parts)
 }
 
-/// Adds the summaries of a file.
-fn add_file(sum: &mut Sum, path: &Path) -> anyhow::Result<()> {
-    let name = match path.to_str() {
-        Some("-") => "standard input".into(),
-        _ => path.display().to_string(),
+/// Adds the summaries of a file. Returns whether each row has one.
+fn add_file(sum: &mut Sum, path: &Path) -> anyhow::Result<bool> {
+    let name = match is_stdin(path) {
+        true => "standard input".into(),
+        false => path.display().to_string(),
     };
     let cannot_read = || format!("cannot read {name}");
     let mut content = open(path).with_context(cannot_read)?;
     let is_table = content.fill_buf().with_context(cannot_read)?;
     if !is_table.starts_with(PARQUET) {
-        return add_lines(sum, &name, content);
+        return add_lines(sum, &name, content).map(|()| true);
     }
-    let mut skipped = 0u64;
+    let (mut left_out, mut first) = (0u64, None);
     let add = |row| match row {
         Stored::Summary(summary, id) => sum.add_trace(&summary, id.as_deref()),
-        Stored::NoSummary => {
-            skipped += 1;
+        Stored::NoSummary(why) => {
+            left_out += 1;
+            first = first.take().or(why);
             Ok(())
         }
     };
@@ -192,13 +205,21 @@ fn add_file(sum: &mut Sum, path: &Path) -> anyhow::Result<()> {
         }
     };
     added.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-    if skipped > 0 {
-        note!(
-            "warning: {name}: {} rows are of traces that could not be read, and are left out",
-            grouped(skipped)
-        );
+    let first = first.map(|why| printable(&why, 400)).unwrap_or_default();
+    match (left_out, first.is_empty()) {
+        (0, _) => {}
+        (1, true) => note!("{name}: 1 row has no summary and is left out"),
+        (1, false) => note!("{name}: 1 row has no summary and is left out: {first}"),
+        (more, true) => note!(
+            "{name}: {} rows have no summary and are left out",
+            grouped(more)
+        ),
+        (more, false) => note!(
+            "{name}: {} rows have no summary and are left out; the first error is: {first}",
+            grouped(more)
+        ),
     }
-    Ok(())
+    Ok(left_out == 0)
 }
 
 fn add_lines(sum: &mut Sum, name: &str, lines: impl BufRead) -> anyhow::Result<()> {
@@ -224,11 +245,11 @@ fn add_lines(sum: &mut Sum, name: &str, lines: impl BufRead) -> anyhow::Result<(
 
 /// Whether a file is one that is not compressed as a whole.
 fn is_plain(path: &Path) -> bool {
-    path.is_file() && path.extension().is_none_or(|ending| ending != "zst")
+    !is_stdin(path) && path.is_file() && path.extension().is_none_or(|ending| ending != "zst")
 }
 
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
-    if path == Path::new("-") {
+    if is_stdin(path) {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let file = File::open(path)?;
@@ -245,21 +266,22 @@ const ROWS: usize = 25;
 
 fn text(sum: &Summary) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
-    let (traces, page_size) = (grouped(sum.traces), sum.page_size);
+    let page_size = sum.page_size;
     writeln!(
         t,
-        "{traces} traces: {} good, {} complete, {} records lost",
+        "{}: {} good, {} complete, {} lost",
+        numbered(sum.traces, "trace"),
         grouped(sum.good),
         grouped(sum.complete),
-        grouped(sum.lost)
+        numbered(sum.lost, "record")
     )?;
     writeln!(
         t,
-        "{} references to {} pages ({}), {} events",
-        grouped(sum.references),
-        grouped(sum.pages),
+        "{} to {} ({}), {}",
+        numbered(sum.references, "reference"),
+        numbered(sum.pages, "page"),
         bytes_text(sum.pages.saturating_mul(page_size)),
-        grouped(sum.events)
+        numbered(sum.events, "event")
     )?;
     if let Some(selection) = &sum.selection {
         writeln!(t, "selected by {}", printable(selection, 160))?;

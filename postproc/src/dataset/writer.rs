@@ -62,7 +62,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    kind: Kind,
+    pub(crate) kind: Kind,
     optional: bool,
 }
 

@@ -2,14 +2,15 @@
 //! writes of the rows of `kvmtrace.fleet`.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use parquet::basic::Repetition;
+use parquet::basic::{ConvertedType, Repetition, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
-use parquet::record::reader::RowIter;
+use parquet::record::reader::TreeBuilder;
 use parquet::record::{Field, Row};
-use parquet::schema::types::Type;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 use serde_json::{Map, Value};
 
 use super::rows::{COLUMNS, MORE, RULES, SELECTION, START};
@@ -24,14 +25,19 @@ type Found<T> = Result<T, String>;
 pub enum Stored {
     /// A summary, and the id of its trace if it is of one.
     Summary(Box<Summary>, Option<String>),
-    /// The row of a trace that could not be read: only `kvmtrace.fleet` makes such rows.
-    NoSummary,
+    /// A row of `kvmtrace.fleet` that has no summary, and why: most often, the trace could not be read.
+    NoSummary(Option<String>),
 }
 
 /// The column of `kvmtrace.fleet` that has a summary as its line of JSON.
 const LINE: Column = Column::optional("summary", Kind::Text);
+/// Its column that says why there is none.
+const WHY: Column = Column::optional("error", Kind::Text);
 
-/// Reads a table of summaries row by row. Memory: a part of a row group.
+/// Rows whose lists are decoded at a time: a row may have millions of values.
+const ROWS: usize = 8;
+
+/// Reads a table of summaries row by row. Memory: some rows, and a part of each column.
 ///
 /// # Errors
 ///
@@ -42,17 +48,19 @@ pub fn read_table(
 ) -> Found<()> {
     let table = SerializedFileReader::new(table).map_err(unreadable)?;
     let schema = table.metadata().file_metadata().schema();
-    let is_of_fleet = field(schema, LINE.name).is_some() && field(schema, "traces").is_none();
+    let is_of_fleet = field(schema, LINE.name)?.is_some() && field(schema, "traces")?.is_none();
     let chosen = match is_of_fleet {
-        true => chosen(schema, &[LINE], &[])?,
+        true => chosen(schema, &[LINE], &[WHY])?,
         false => chosen(schema, &COLUMNS, &MORE)?,
     };
     let mut number = 0u64;
     for group in 0..table.num_row_groups() {
         let group = table.get_row_group(group).map_err(unreadable)?;
-        for row in RowIter::from_row_group(Some(chosen.clone()), &*group).map_err(unreadable)? {
+        let rows = TreeBuilder::new().with_batch_size(ROWS);
+        let mut rows = guarded(|| rows.as_iter(chosen.clone(), &*group))?;
+        while let Some(row) = guarded(|| rows.next().transpose()).transpose() {
             number += 1;
-            let cells = row.map(Cells::of).map_err(unreadable);
+            let cells = row.map(Cells::of);
             let stored = cells.and_then(|cells| match is_of_fleet {
                 true => cells.line(),
                 false => cells.summary(),
@@ -64,19 +72,32 @@ pub fn read_table(
     Ok(())
 }
 
+/// What the library reads. It asserts some of what a file says, so damage may end in a panic.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Found<T> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(done) => done.map_err(unreadable),
+        Err(_) => Err("it cannot be read as a table of Parquet: it is damaged".into()),
+    }
+}
+
 fn unreadable(why: ParquetError) -> String {
     format!("it cannot be read as a table of Parquet: {why}")
 }
 
-fn field<'t>(schema: &'t Type, name: &str) -> Option<&'t Arc<Type>> {
-    schema
-        .get_fields()
-        .iter()
-        .find(|field| field.name() == name)
+/// The column of this name.
+fn field<'t>(schema: &'t Type, name: &str) -> Found<Option<&'t Arc<Type>>> {
+    let fields = schema.get_fields().iter();
+    let mut named = fields.filter(|field| field.name() == name);
+    match (named.next(), named.next()) {
+        (_, Some(_)) => Err(format!(
+            "it has several columns {name}: give what `postproc summary -o FILE.parquet` writes"
+        )),
+        (field, None) => Ok(field),
+    }
 }
 
 /// Those of a table's columns that are read.
-fn chosen(schema: &Type, needed: &[Column], more: &[Column]) -> Found<Type> {
+fn chosen(schema: &Type, needed: &[Column], more: &[Column]) -> Found<SchemaDescPtr> {
     let mut fields = Vec::new();
     for (column, is_needed) in needed
         .iter()
@@ -84,7 +105,7 @@ fn chosen(schema: &Type, needed: &[Column], more: &[Column]) -> Found<Type> {
         .chain(more.iter().map(|column| (column, false)))
     {
         let name = column.name;
-        match field(schema, name) {
+        match field(schema, name)? {
             Some(field) if has_form(field, column) => fields.push(field.clone()),
             Some(_) => return Err(another_type(name)),
             None if !is_needed => {}
@@ -97,7 +118,8 @@ fn chosen(schema: &Type, needed: &[Column], more: &[Column]) -> Found<Type> {
         }
     }
     let schema = Type::group_type_builder(schema.name()).with_fields(fields);
-    schema.build().map_err(unreadable)
+    let schema = schema.build().map_err(unreadable)?;
+    Ok(Arc::new(SchemaDescriptor::new(Arc::new(schema))))
 }
 
 fn another_type(name: &str) -> String {
@@ -107,21 +129,57 @@ fn another_type(name: &str) -> String {
     )
 }
 
-/// Whether a field is a list or a single value, as the column is.
+/// Whether a field has the type that is read from the column. The library panics at some other types.
 fn has_form(field: &Type, column: &Column) -> bool {
-    let is_repeated = |field: &Type| {
-        let about = field.get_basic_info();
-        about.has_repetition() && about.repetition() == Repetition::REPEATED
-    };
     match (column.is_list(), field.is_group()) {
-        (false, false) => !is_repeated(field),
-        (true, true) => match field.get_fields() {
-            [list] if list.is_group() && is_repeated(list) => {
-                matches!(list.get_fields(), [element] if element.is_primitive() && !is_repeated(element))
-            }
-            _ => false,
-        },
+        (false, false) => is_single(field) && has_type(field, column.kind),
+        (true, true) => {
+            let is_list = field.get_basic_info().converted_type() == ConvertedType::LIST;
+            is_single(field) && is_list && has_elements(field, column.kind)
+        }
         _ => false,
+    }
+}
+
+/// Whether each element of a list is one value of this type.
+fn has_elements(list: &Type, kind: Kind) -> bool {
+    let [group] = list.get_fields() else {
+        return false;
+    };
+    if !group.is_group() || repetition(group) != Some(Repetition::REPEATED) {
+        return false;
+    }
+    matches!(group.get_fields(), [element] if is_single(element) && has_type(element, kind))
+}
+
+fn repetition(field: &Type) -> Option<Repetition> {
+    let about = field.get_basic_info();
+    about.has_repetition().then(|| about.repetition())
+}
+
+/// Whether a row has one value, or null.
+fn is_single(field: &Type) -> bool {
+    repetition(field).is_some_and(|repetition| repetition != Repetition::REPEATED)
+}
+
+fn has_type(field: &Type, kind: Kind) -> bool {
+    if !field.is_primitive() {
+        return false;
+    }
+    let about = field.get_basic_info();
+    let (physical, converted) = (field.get_physical_type(), about.converted_type());
+    match kind {
+        Kind::Int | Kind::Steady | Kind::Ints => {
+            // Times in ns have a logical type alone.
+            let is_plain = converted == ConvertedType::NONE && about.logical_type_ref().is_none();
+            physical == Physical::INT64 && (is_plain || converted == ConvertedType::INT_64)
+        }
+        Kind::Flag => physical == Physical::BOOLEAN,
+        Kind::Text | Kind::Texts => {
+            physical == Physical::BYTE_ARRAY && converted == ConvertedType::UTF8
+        }
+        // No column of summaries.
+        Kind::Moment => false,
     }
 }
 
@@ -177,7 +235,7 @@ impl Cells {
     /// The row of `kvmtrace.fleet`.
     fn line(&self) -> Found<Stored> {
         let Some(line) = self.text(LINE.name)? else {
-            return Ok(Stored::NoSummary);
+            return Ok(Stored::NoSummary(self.text(WHY.name)?));
         };
         let summary: Summary = serde_json::from_str(&line)
             .map_err(|why| format!("the column {} has no summary of traces: {why}", LINE.name))?;
@@ -269,22 +327,30 @@ impl Cells {
             "working_set_class_sizes",
             "working_set_class_counts",
         ])?;
-        let set = |at: usize| {
+        // The classes are in the order of the sets.
+        let (mut sets, mut next) = (Vec::new(), 0);
+        for at in 0..of[0].len() {
             let [tau_ns, samples, pages, most_pages] = of.each_ref().map(|list| list[at]);
-            let own = (0..classes[0].len()).filter(|&class| classes[0][class] == tau_ns);
-            let (sizes, counts) = own
-                .map(|class| (classes[1][class], classes[2][class]))
-                .unzip();
-            WorkingSets {
+            let count = classes[0][next..].iter().take_while(|&&tau| tau == tau_ns);
+            let own = next..next + count.count();
+            next = own.end;
+            sets.push(WorkingSets {
                 tau_ns,
                 samples,
                 pages,
                 most_pages,
-                sizes,
-                counts,
-            }
-        };
-        Ok((0..of[0].len()).map(set).collect())
+                sizes: classes[1][own.clone()].to_vec(),
+                counts: classes[2][own].to_vec(),
+            });
+        }
+        match next == classes[0].len() {
+            true => Ok(sets),
+            false => Err(
+                "the lists of working_set_tau_ns and working_set_class_tau_ns have different times, \
+                 or another order: make the table again"
+                    .into(),
+            ),
+        }
     }
 
     fn mapped(&self) -> Found<Vec<Mapped>> {

@@ -7,7 +7,8 @@
 //! [`holes`] and [`regions`] are the very files that the
 //! kernel compiles. [`evms`] specifies what [`tickets`] must do. [`pack_first`] reads what
 //! earlier kernels have packed. [`filter`] is the language in which
-//! users say which references or events they mean.
+//! users say which references or events they mean. [`amount`] reads the amounts that users write, and
+//! [`shell`] writes words of command lines.
 
 /// Types and constants of the UAPI header, made by bindgen (`../bindings`).
 #[rustfmt::skip]
@@ -89,6 +90,7 @@ pub mod record;
 pub mod regions;
 #[path = "../kernel/ring.rs"]
 pub mod ring;
+pub mod shell;
 #[path = "../kernel/stall.rs"]
 pub mod stall;
 #[path = "../kernel/stay.rs"]

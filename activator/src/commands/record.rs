@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rust_mm_trace::shell::quoted;
+
 use super::on::Attached;
 use super::{Connect, hold_signals, off, on, run, status_of, stop};
 use crate::cli::RecordArgs;
@@ -185,7 +187,7 @@ fn text(
     for problem in &problems {
         text += &format!("BAD: {}\n", name.named(problem));
     }
-    let (reader, output) = (name.reader(), quoted(output));
+    let (reader, output) = (name.reader(), quoted(&output.display().to_string()));
     text += &format!("next:\n  {reader} check {output}\n");
     if problems.is_empty() && status.is_of_regions() {
         text += &format!("  {reader} regions {output}\n");
@@ -195,16 +197,6 @@ fn text(
         text += &format!("  {reader} simulate {output} --policy lru,opt --curve\n");
     }
     text
-}
-
-/// A path as a word for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./,=:+@%".contains(c);
-    match text.chars().all(is_plain) && !text.is_empty() {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
 }
 
 #[cfg(test)]
@@ -337,17 +329,5 @@ mod tests {
             assert!(got.expect(2).err.contains(why), "{args:?}: {}", got.err);
         }
         assert_eq!(bench.fake.starts.get(), 0);
-    }
-
-    #[test]
-    fn paths_are_words_of_a_shell() {
-        for (path, word) in [
-            ("a/b.vmt", "a/b.vmt"),
-            ("a b", "'a b'"),
-            ("it's", r"'it'\''s'"),
-            ("$x", "'$x'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), word);
-        }
     }
 }

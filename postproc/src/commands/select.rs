@@ -12,6 +12,7 @@ use crate::units::Tid;
 use clap::Args;
 use rust_mm_trace::amount;
 use rust_mm_trace::filter::{Field, Subject, fits};
+use rust_mm_trace::shell::quoted;
 
 /// Which references to read.
 #[derive(Args)]
@@ -198,7 +199,7 @@ impl Where {
         all.dedup();
         let words = all
             .iter()
-            .map(|(option, value)| format!("{option} {}", word(value)));
+            .map(|(option, value)| format!("{option} {}", quoted(value)));
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -334,15 +335,6 @@ fn text(text: &str) -> String {
         }
     }
     shown + "\""
-}
-
-/// A value as a word of a shell's command line.
-fn word(value: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:%,@".contains(c);
-    match !value.is_empty() && value.chars().all(is_plain) {
-        true => value.into(),
-        false => format!("'{}'", value.replace('\'', "'\\''")),
-    }
 }
 
 /// Whether a name is a pattern. Brackets alone make none, for names have them.
@@ -667,14 +659,6 @@ mod tests {
         for bad in ["", "x", "1..", "..1", "0x2000..0x1000", "5-5", "-1", "abc"] {
             assert!(shown(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn words_are_those_of_a_shell() {
-        assert_eq!(word("/lib/libc.so.6"), "/lib/libc.so.6");
-        assert_eq!(word("cc1 --mapping x"), "'cc1 --mapping x'");
-        assert_eq!((word(""), word("[heap]")), ("''".into(), "'[heap]'".into()));
-        assert_eq!(word("it's"), r"'it'\''s'");
     }
 
     #[test]

@@ -73,6 +73,13 @@ class Summary:
         return misses
 
     @property
+    def selection(self) -> str | None:
+        """The options that selected the references; None if the summary is of all references, as each
+        one of version 1 is."""
+        selection: str | None = self._fields.get("selection")
+        return selection
+
+    @property
     def footprint(self) -> int:
         """The largest number of pages that exist at one time; of several traces, the largest of these."""
         return int(self._fields["lru"]["footprint"])
@@ -85,10 +92,15 @@ class Summary:
         return order[:count]
 
     def __repr__(self) -> str:
-        return f"<kvmtrace.Summary of {self.traces:,} traces: {self.references:,} references>"
+        traces = "1 trace" if self.traces == 1 else f"{self.traces:,} traces"
+        references = "1 reference" if self.references == 1 else f"{self.references:,} references"
+        selected = f" that {self.selection} selects" if self.selection is not None else ""
+        return f"<kvmtrace.Summary of {traces}: {references}{selected}>"
 
     def _repr_html_(self) -> str:
         names = ["traces", "good", "complete", "references", "pages", "lost", "footprint"]
+        if self.selection is not None:
+            names.append("selection")
         return _html(["", ""], [[name, getattr(self, name)] for name in names])
 
 

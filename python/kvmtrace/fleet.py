@@ -113,13 +113,12 @@ def _batches(rows: Iterable[dict[str, Any]], columns: Mapping[str, str]) -> Iter
         yield _arrow(batch, columns)
 
 
-def _row(text: str) -> dict[str, Any]:
+def _row(one: Summary) -> dict[str, Any]:
     """The row of a summary. That of several traces has only what they have together."""
-    one = Summary(text)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {name: getattr(one, name) for name in ("page_size", "duration_ns", "bytes", "references")}
     row |= {name: getattr(one, name) for name in ("events", "pages", "lost")}
-    row |= {"footprint_pages": one.footprint, "cold": one.lru.cold, "summary": text}
+    row |= {"footprint_pages": one.footprint, "cold": one.lru.cold, "summary": one.json}
     if one.trace is not None:
         row |= {name: one.trace[name] for name in COLUMNS if name in one.trace}
         row |= {"path": one.trace.source, "failed_rules": ",".join(one.trace.failed_rules)}
@@ -133,7 +132,7 @@ def _summarize(
     before = time.process_time()
     try:
         # Spark has a task for each core, so a task has a thread.
-        row = _row(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, False))
+        row = _row(Summary(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, False)))
     except _kvmtrace.TraceError as error:
         row = dict.fromkeys(COLUMNS) | {"host": host, "error": str(error)}
     return row | {"path": path, "cpu_seconds": time.process_time() - before}
@@ -157,11 +156,12 @@ def _loaded(value: str, file: str) -> dict[str, Any]:
         _kvmtrace.Sum().add(value)
     except ValueError as error:
         return dict.fromkeys(COLUMNS) | {"path": file, "error": str(error)}
+    one = Summary(value)
     # Other jobs than merged() would add it to rows of all references.
-    if (selection := json.loads(value).get("selection")) is not None:
-        why = f"a row of what {selection} selects, and jobs take rows of all references: use `postproc merge`"
-        return dict.fromkeys(COLUMNS) | {"path": file, "error": why}
-    return _row(value)
+    if one.selection is not None:
+        why = f"a row of what {one.selection} selects, and jobs take rows of all references: "
+        return dict.fromkeys(COLUMNS) | {"path": file, "error": why + "use `postproc merge`"}
+    return _row(one)
 
 
 def _merge_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Summaries of traces, and their sum: what the command gives."""
 
+import json
 import re
 
 import pytest
@@ -42,6 +43,23 @@ def test_merged_summaries_are_the_command_s(postproc, lines):
     assert kvmtrace.merge([*texts[:3], one, *texts[4:]]).json != mine.json
 
 
+def test_a_selection(lines):
+    text = lines.read_text().splitlines()[0]
+    whole = kvmtrace.Summary(text)
+    count = f"{whole.references:,} references"
+    assert whole.selection is None
+    assert repr(whole) == f"<kvmtrace.Summary of 1 trace: {count}>"
+    # Version 1 has no such field.
+    fields = json.loads(text) | {"summary_version": 1}
+    del fields["selection"]
+    early = kvmtrace.Summary(json.dumps(fields))
+    assert early.selection is None and repr(early) == repr(whole)
+    assert kvmtrace.merge([early]).selection is None
+    some = kvmtrace.Summary(json.dumps(fields | {"summary_version": 2, "selection": "--comm cc1"}))
+    assert repr(some) == f"<kvmtrace.Summary of 1 trace: {count} that --comm cc1 selects>"
+    assert "--comm cc1" in some._repr_html_() and "selection" not in whole._repr_html_()
+
+
 def test_what_cannot_be_added_up(lines):
     texts = lines.read_text().splitlines()
     with pytest.raises(ValueError, match="there is no summary"):
@@ -50,6 +68,8 @@ def test_what_cannot_be_added_up(lines):
         kvmtrace.merge(["{}"])
     with pytest.raises(ValueError, match="was added already"):
         kvmtrace.merge([texts[0], texts[1], texts[0]])
+    with pytest.raises(ValueError, match="a summary of 0 traces"):
+        kvmtrace.merge([texts[0].replace('"traces":1,', '"traces":0,', 1)])
     other = texts[1].replace('"page_size":4096', '"page_size":8192')
     with pytest.raises(ValueError, match="pages of 8192 bytes"):
         kvmtrace.merge([texts[0], other])

@@ -11,7 +11,7 @@ for of in trixie/xen-hypervisor-4.20-amd64 bookworm/xen-hypervisor-4.17-amd64; d
 		(cd "$debs" && private_apt "$suite" download "$package" >>"$BUILD/log/xen.log" 2>&1) || continue
 	rm -rf "$BUILD/xen/root"
 	dpkg-deb -x "$(ls "$debs/$package"_*.deb | tail -n 1)" "$BUILD/xen/root"
-	# QEMU unpacks no kernels but Linux.
+	# QEMU unpacks Linux kernels only.
 	gzip -dc "$BUILD"/xen/root/boot/xen-*-amd64.gz >"$xen.new"
 	mv "$xen.new" "$xen"
 	rm -r "$BUILD/xen/root"

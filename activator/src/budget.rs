@@ -35,9 +35,12 @@ const DEAD: f64 = 0.06;
 /// At most so much time of the programs may be unused budget, ns. So programs that rested do not pay
 /// for that with a long time of a tiny set.
 const MOST_CREDIT: f64 = 10e9;
-/// Without a window, and with the first one, the debt goes up and down by what programs may lose in
-/// this time, ns.
-const SWING: f64 = 0.2e9;
+/// With windows, the debt goes up and down by what programs may lose in this part of their time until
+/// now, within these limits, ns. So a program that ends after a second has kept to its budget, and
+/// the windows of long ones are long.
+const SWING: f64 = 0.05;
+const LEAST_SWING: f64 = 0.1e9;
+const GREATEST_SWING: f64 = 2e9;
 
 /// What the user allows, and what a reference costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,10 +125,11 @@ pub struct Governor {
     own: f64,
     /// If a window was ended here: how many had begun until then.
     paused: Option<u32>,
-    /// Half of what windows cost, as far as that is known.
-    swing: f64,
-    /// What was lost when the window began.
+    /// Half of what windows cost by themselves, as far as that is known.
+    dear: f64,
+    /// What was lost when the window began, and the debt at the first look at it.
     window_began: f64,
+    first_debt: Option<f64>,
     /// Whether programs lost too much with the largest N.
     exceeded: bool,
 }
@@ -133,7 +137,6 @@ pub struct Governor {
 impl Governor {
     /// Begins with a trace that has just begun.
     pub fn new(budget: Budget) -> Self {
-        let share = budget.slowdown - 1.0;
         Self {
             budget,
             looks: 0,
@@ -141,8 +144,9 @@ impl Governor {
             debt: 0.0,
             own: 0.0,
             paused: None,
-            swing: share * SWING,
+            dear: 0.0,
             window_began: 0.0,
+            first_debt: None,
             exceeded: false,
         }
     }
@@ -157,9 +161,19 @@ impl Governor {
         self.exceeded
     }
 
-    /// When the next look is due.
+    /// How far the debt goes up with a window and down without one, ns.
+    fn swing(&self) -> f64 {
+        let share = self.budget.slowdown - 1.0;
+        let time = (SWING * self.own).clamp(LEAST_SWING, GREATEST_SWING);
+        self.dear.max(share * time)
+    }
+
+    /// When the next look is due. An open window costs much where windows are needed, so a late look
+    /// would be dear.
     pub fn rest(&self) -> Duration {
-        match self.looks < EARLY_LOOKS {
+        let is_largest = self.last.n >= self.budget.most;
+        let is_window = self.budget.windows && is_largest && self.paused.is_none();
+        match is_window || self.looks < EARLY_LOOKS {
             true => SOON,
             false => LATER,
         }
@@ -184,10 +198,11 @@ impl Governor {
         if self.paused.is_some() || !now.is_open {
             return self.closed(now.is_open);
         }
+        self.first_debt.get_or_insert(self.debt);
         let term = LEAST_TERM.max(TERM * self.own);
         let aim = (share - self.debt / term).clamp(LEAST_AIM * share, GREATEST_AIM * share);
         let was = lost / own;
-        if now.n >= budget.most && was > aim && self.debt > self.swing {
+        if now.n >= budget.most && was > aim && self.debt > self.swing() {
             return self.pause();
         }
         // A little less than the whole working set can cost many times as much. So N shrinks only
@@ -211,11 +226,14 @@ impl Governor {
         if !self.budget.windows {
             return Step::Keep;
         }
-        let lost = self.budget.lost(&self.last);
-        // A window costs something by itself: the first reference to each page. The next one is
-        // to begin when there is as much to spend as that.
-        let share = self.budget.slowdown - 1.0;
-        self.swing = (share * SWING).max((lost - self.window_began) / 2.0);
+        // A window costs something by itself: the first reference to each page. If that alone is as
+        // much as may be owed, the next window is to begin when there is as much to spend.
+        let lost = self.budget.lost(&self.last) - self.window_began;
+        let is_dear = self
+            .first_debt
+            .take()
+            .is_some_and(|debt| debt > self.swing());
+        self.dear = if is_dear { lost / 2.0 } else { 0.0 };
         self.paused = Some(self.last.windows);
         Step::Pause
     }
@@ -223,7 +241,8 @@ impl Governor {
     /// No window is open, or one that has just ended is being written. One that somebody else has
     /// ended is not begun here.
     fn closed(&mut self, is_written: bool) -> Step {
-        if self.paused.is_none() || is_written || self.debt > -self.swing {
+        self.first_debt = None;
+        if self.paused.is_none() || is_written || self.debt > -self.swing() {
             return Step::Keep;
         }
         self.paused = None;
@@ -405,6 +424,33 @@ mod tests {
         let ran = run(windows, 800.0, &stream, 20.0);
         assert!(is_near(&ran, 1.1) && ran.exceeded, "{ran:?}");
         assert!(ran.windows > 5 && ran.open > 0.08, "{ran:?}");
+    }
+
+    #[test]
+    fn programs_that_end_soon_or_late_with_windows() {
+        let windows = Budget {
+            windows: true,
+            most: 64,
+            ..budget(1.5)
+        };
+        // With the largest set, they take ten times as long.
+        let stream = |_: u32, _: f64| 11e6;
+        for seconds in (20..200).step_by(3) {
+            let ran = run(windows, 800.0, &stream, f64::from(seconds) / 20.0);
+            assert!(is_near(&ran, 1.5), "{seconds}: {ran:?}");
+        }
+    }
+
+    #[test]
+    fn windows_do_not_grow_longer_and_longer() {
+        let windows = Budget {
+            windows: true,
+            most: 64,
+            ..budget(1.5)
+        };
+        let stream = |_: u32, _: f64| 11e6;
+        let ran = run(windows, 800.0, &stream, 2000.0);
+        assert!(is_near(&ran, 1.5) && ran.windows > 400, "{ran:?}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ enum {
 	/* These share a bit of vmtrace_header.debug_break, VMTRACE_BREAK_OTHERS. */
 	VMTRACE_BREAK_NOSEAL,		/* whether the set is sealed */
 	VMTRACE_BREAK_NOSTAMP,		/* whether a change has a later number */
+	VMTRACE_BREAK_NOFETCH,		/* fetches that a page denies */
 	VMTRACE_BREAK_LATE,		/* no protection: all takes long */
 	VMTRACE_BREAK_RACE,		/* no protection: a data race */
 };

@@ -84,6 +84,7 @@ static int __init vmtrace_break_setup(char *str)
 		[VMTRACE_BREAK_KEEPLEFT] = "keepleft",
 		[VMTRACE_BREAK_NOSEAL] = "noseal",
 		[VMTRACE_BREAK_NOSTAMP] = "nostamp",
+		[VMTRACE_BREAK_NOFETCH] = "nofetch",
 		[VMTRACE_BREAK_LATE] = "late",
 		[VMTRACE_BREAK_RACE] = "race",
 	};
@@ -703,6 +704,8 @@ bool vmtrace_denies_fetch(struct mm_struct *mm, unsigned long address)
 	unsigned long flags;
 	bool denies;
 
+	if (vmtrace_broken(VMTRACE_BREAK_NOFETCH))
+		return false;
 	/* Disabled interrupts keep the page table, see vmtrace_touch_words(). */
 	local_irq_save(flags);
 	denies = vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&

@@ -228,6 +228,15 @@ const CONTROLS: &[Control] = &[
         ..CONTROL
     },
     Control {
+        name: "nofetch",
+        protection: "the denial of fetches from pages of the set",
+        counted: "reads recorded of pages that were only written, and fetched in vain",
+        count: Count::Records(|r| r.read && of(BASE, 100, r)),
+        noticed: false,
+        argv: &["/bin/protection", "no-execute"],
+        ..CONTROL
+    },
+    Control {
         name: "nokeys",
         protection: "a look at a PTE's protection key",
         counted: "records of 100 pages; later their key is denied",

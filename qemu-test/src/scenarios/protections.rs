@@ -46,6 +46,11 @@ mod tests {
     /// `keepleft` lets a test see what filters leave out.
     const NONE: &[&str] = &["noturns", "late", "race", "keepleft"];
 
+    /// What the kernel's parameters are documented in.
+    const PARAMETERS: &str = include_str!(
+        "../../../linux-patches/0022-Documentation-mm-describe-virtual-memory-reference-t.patch"
+    );
+
     fn names() -> Vec<&'static str> {
         let (_, rest) = KERNEL.split_once("const names[BITS_PER_LONG] = {").unwrap();
         let (list, _) = rest.split_once('}').unwrap();
@@ -67,6 +72,22 @@ mod tests {
             let wanted = elsewhere.map_or(own.as_str(), |(_, scenario)| scenario);
             let found = controls.iter().any(|s| s.name == wanted);
             assert_eq!(found, !NONE.contains(&name), "{name}: {wanted}");
+        }
+    }
+
+    /// In the list of values, and with a text.
+    #[test]
+    fn each_protection_is_documented() {
+        let (_, rest) = PARAMETERS.split_once("+\tvmtrace_break=").unwrap();
+        let (text, _) = rest.split_once("+\tvmtrace_late=").unwrap();
+        let (list, texts) = text.split_once('}').unwrap();
+        let listed: Vec<_> = list.split(['{', '|', '+', ' ', '\t', '\n']).collect();
+        for name in names() {
+            assert!(listed.contains(&name), "{name} is not listed: {list}");
+            assert!(
+                texts.contains(&format!("+\t\t\t{name}:")),
+                "{name} has no text"
+            );
         }
     }
 

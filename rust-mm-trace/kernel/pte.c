@@ -616,8 +616,8 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
  * Give words to the page table of an access. False if there is no page table, or no memory.
  *
  * The allocation may have slept, so the trace may be over. Then khugepaged may take a page
- * table away: it sends an IPI to all CPUs and does not wait for a grace period. Interrupts
- * are disabled here, so the IPI waits, as it does for GUP-fast.
+ * table of anonymous pages away: it sends an IPI to all CPUs and does not wait for a grace
+ * period. Interrupts are disabled here, so the IPI waits, as it does for GUP-fast.
  */
 static bool vmtrace_touch_words(struct mm_struct *mm, unsigned long addr)
 {

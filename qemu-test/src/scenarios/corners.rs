@@ -48,6 +48,7 @@ const fn corner(argv: &'static [&'static str], how: How, shows: fn(&Seen) -> Res
 const CORNERS: &[Corner] = &[
     corner(&["huge-pages", "thp"], How::Itself, thp),
     corner(&["huge-pages", "shmem"], How::Itself, thp),
+    corner(&["huge-pages", "others"], How::Itself, others),
     corner(&["huge-pages", "mthp"], How::Run, mthp),
     corner(&["huge-tlb", "run"], How::Run, huge_tlb),
     corner(&["huge-tlb", "before"], How::Itself, huge_table),
@@ -256,6 +257,19 @@ fn thp(seen: &Seen) -> Result<()> {
     }
     let n = seen.of(BASE, 2048).len();
     ensure!(n >= 2 * 2048, "{n} references to 2048 pages, twice around");
+    ensure!(seen.figure("uncovered")? == 0, "{}", seen.status);
+    known(seen)
+}
+
+/// Pages whose page tables others have taken away have records before and after that.
+fn others(seen: &Seen) -> Result<()> {
+    let pages = seen.pages(BASE, 4096);
+    ensure!(pages == 4096, "{pages} of 4096 pages");
+    let n = seen.of(BASE, 4096).len();
+    ensure!(
+        n >= 2 * 4096,
+        "{n} references to 4096 pages, at least twice around"
+    );
     ensure!(seen.figure("uncovered")? == 0, "{}", seen.status);
     known(seen)
 }

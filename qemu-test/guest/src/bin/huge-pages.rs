@@ -1,11 +1,12 @@
-//! `huge-pages thp|shmem|mthp [traced]`: large pages of all kinds. With
+//! `huge-pages thp|shmem|others|mthp [traced]`: large pages of all kinds. With
 //! `traced` the first two begin untraced, and have themselves traced while huge
-//! pages are there.
+//! pages are there. `others` has itself traced, too, and another process is not traced.
 use kvmtrace_guest::{
-    PAGE, activator, arg, check, fork_child, map_at, map_with, set, smaps, sum, swap_on,
-    wait_child, write,
+    PAGE, activator, arg, check, counter, fork_child, map_at, map_with, set, smaps, sum, swap_on,
+    wait_child, wait_for, write,
 };
 use std::io::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const HUGE: usize = 512;
 const BASE: usize = 0x1000_0000_0000;
@@ -76,6 +77,85 @@ fn shmem(at: usize, pages: usize) -> Result<*mut u8> {
     // SAFETY: A descriptor of ours.
     check(unsafe { libc::ftruncate(fd, (pages * PAGE) as i64) })?;
     map_with(at, pages, libc::MAP_SHARED | libc::MAP_FIXED, fd)
+}
+
+/// A process that is not traced collapses pages of a file that is mapped here, too: first while nothing
+/// is accessed here, which takes page tables away, and then while all of it is read.
+fn others(traced: bool) -> Result<()> {
+    const AREAS: usize = 8;
+    const QUIET: usize = 4;
+    let base = shmem(BASE, AREAS * HUGE)?;
+    let area = |n: usize| base.wrapping_add(n * HUGE * PAGE);
+    for i in 0..AREAS * HUGE {
+        write(base, i, i as u8);
+    }
+    let words = map_with(0, 1, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)?;
+    // SAFETY: The page is aligned, full of zeros, and never unmapped.
+    let [asked, done, failed] = unsafe { &*words.cast::<[AtomicUsize; 3]>() };
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
+    let collapse = |n| {
+        // Who holds a page for a moment makes that fail.
+        for _ in 0..1000 {
+            match advise(area(n), HUGE, libc::MADV_COLLAPSE).map_err(|e| e.raw_os_error()) {
+                Err(Some(libc::EAGAIN)) => pause(),
+                Err(code) => return code.unwrap_or(libc::EIO),
+                Ok(()) => return 0,
+            }
+        }
+        libc::EAGAIN
+    };
+    let me = std::process::id() as i32;
+    let work = || {
+        for n in 0..AREAS {
+            while asked.load(SeqCst) <= n {
+                // SAFETY: It only looks whether the process is there.
+                if unsafe { libc::kill(me, 0) } != 0 {
+                    return 1;
+                }
+                pause();
+            }
+            let code = collapse(n);
+            failed.fetch_max(code as usize, SeqCst);
+            done.store(n + 1, SeqCst);
+        }
+        0
+    };
+    // Descendants are traced, too. So the one that collapses has lost its parent.
+    wait_child(fork_child(|| fork_child(work).map_or(1, |_| 0))?)?;
+    if traced {
+        let pid = std::process::id();
+        activator(&format!("on -n 64 --pid {pid} -o {}", trace()))?;
+    }
+    let whole = sum(base, AREAS * HUGE);
+    let tables = || counter("/proc/self/status", "VmPTE");
+    let before = tables();
+    asked.store(QUIET, SeqCst);
+    wait_for(60, "four areas", || done.load(SeqCst) == QUIET)?;
+    let taken = before.saturating_sub(tables());
+    expect("KiB of page tables taken away", taken, true)?;
+    let each = sum(area(0), HUGE);
+    let mut rounds = 0u64;
+    for n in QUIET..AREAS {
+        asked.store(n + 1, SeqCst);
+        while done.load(SeqCst) <= n {
+            if sum(area(n), HUGE) != each {
+                return Err(Error::other(format!("area {n} has other bytes")));
+            }
+            rounds += 1;
+            if rounds > 100_000 {
+                return Err(Error::other(format!("area {n} is not collapsed")));
+            }
+        }
+    }
+    println!("{}", sum(base, AREAS * HUGE) == whole);
+    if traced {
+        expect("KiB in huge pages", smaps("ShmemPmdMapped"), false)?;
+        activator("off")?;
+    }
+    match failed.load(SeqCst) {
+        0 => Ok(()),
+        code => Err(Error::from_raw_os_error(code as i32)),
+    }
 }
 
 /// Folios of 64 KiB, mapped by PTEs, in all ways that take several at once.
@@ -163,6 +243,7 @@ fn main() -> Result<()> {
                 traced,
             )
         }
+        Some("others") => others(traced),
         Some("mthp") => mthp(),
         other => Err(Error::other(format!("no kind of large page: {other:?}"))),
     }

@@ -217,14 +217,14 @@ impl Touch {
     }
 
     /// Fills in what the record has to say of an access to `pte`, which is what the locked entry is.
-    /// Gives what the entry is to be when the page is a member.
+    /// Gives what the entry is to be when the page is a member. `held` is the lock of this entry.
     #[inline(always)]
-    fn prepare<const HUGE_TOO: bool>(self, _held: &Held, mut pte: Pte) -> Pte {
+    fn prepare<const HUGE_TOO: bool>(self, held: &Held, mut pte: Pte) -> Pte {
         let access = self.access();
         // Hardly any is dirty.
         if !access.writes() && pte.is_dirty() {
-            // SAFETY: It is locked.
-            pte = unsafe { move_dirty(pte) };
+            // SAFETY: `held` has been locked since the entry was read, so it is still `pte`.
+            pte = unsafe { move_dirty(held, pte) };
         }
         let touched = pte.touched(access, frame_mask());
         self.identify::<HUGE_TOO>();
@@ -291,10 +291,10 @@ fn trace(seq: u64, a: &Admission) {
 ///
 /// # Safety
 ///
-/// `pte` is what a locked entry is.
+/// `pte` is what the locked entry is.
 #[cold]
 #[inline(never)]
-unsafe fn move_dirty(pte: Pte) -> Pte {
+unsafe fn move_dirty(_held: &Held, pte: Pte) -> Pte {
     if !pte.is_writable() || is_broken(bindings::VMTRACE_BREAK_NODIRTY) {
         return pte;
     }
@@ -322,7 +322,7 @@ fn allows(pte: Pte, access: Access, pkru: u32) -> bool {
 ///
 /// # Safety
 ///
-/// What [`Touch`] demands. Preemption is disabled, and no lock is held.
+/// What [`Touch`] demands. Preemption is disabled, and no lock of a page table or of a ring is held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_int {
     let t = Touch(t);
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
 /// # Safety
 ///
 /// Of `t`, `a.mm`, `a.entry`, `flags`, `ptep`, `pte` and `ptl` are set. The caller keeps the page
-/// table. No lock is held.
+/// table. No lock of a page table or of a ring is held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_heal(t: *mut bindings::vmtrace_touch) {
     let touch = Touch(t);
@@ -490,7 +490,7 @@ fn admit_far(t: Touch) -> Answer {
     // replaced it may have a greater one. See Set::admit().
     let is_same = |pte: Pte| pte == t.pte() || is_unordered();
     let was_same = is_same(t.entry().get());
-    // SAFETY: The answer was FAR.
+    // SAFETY: `go_on` has called this for FAR, and preemption was disabled before `readmit`.
     unsafe { vmtrace_rs_clear_way(t) };
     // It may have taken another number.
     let is_same_yet = was_same && is_same(t.entry().get());
@@ -506,7 +506,7 @@ fn admit_far(t: Touch) -> Answer {
             // After the number was taken.
             if is_of_this_era(c!(t, a.mm_id)) {
                 admitted = true;
-                // SAFETY: The entry is locked, and the admission is prepared.
+                // SAFETY: The answer was FAR; `held` locks the entry, and the admission is prepared.
                 unsafe {
                     let seq = vmtrace_rs_admit(t);
                     if seq != NO_SEQ {
@@ -518,7 +518,7 @@ fn admit_far(t: Touch) -> Answer {
     }
     if !admitted {
         late(bindings::vmtrace_late_point_VMTRACE_LATE_ABORTING);
-        // SAFETY: The answer was FAR.
+        // SAFETY: The answer was FAR, and nothing has taken the ticket: it was not admitted.
         unsafe { vmtrace_rs_abort(t) };
     }
     match changed {

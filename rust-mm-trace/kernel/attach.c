@@ -72,8 +72,9 @@ static const struct mm_walk_ops vmtrace_enable_ops = {
 };
 
 /*
- * To disable, mmap_lock is held for writing and all VMAs are locked, so no fault
- * is under way. To enable it is held for reading: a fault that leaves a PTE
+ * To disable, mmap_lock is held for writing and all VMAs are locked, so no fault that
+ * locks its VMA is under way. __vmtrace_touch() locks none, and admits nothing: the
+ * address space has no number yet, or its count of writers has changed. To enable it is held for reading: a fault that leaves a PTE
  * disabled behind the walk does no harm, for that PTE heals on touch.
  */
 static void vmtrace_walk_mm(struct mm_struct *mm, enum vmtrace_walk what)
@@ -329,7 +330,8 @@ static void vmtrace_refs_process(struct task_struct *leader,
  * vmtrace_begin_refs - record references of what was traced without them
  *
  * What is made meanwhile either has them from its birth or is found by
- * vmtrace_fork() and vmtrace_exec(). Returns -EINTR if STOP came first.
+ * vmtrace_fork() and vmtrace_exec(). Returns -EINTR if STOP came first. May sleep, and
+ * takes mmap_lock of what it visits: the caller holds no lock of the hooks.
  */
 int vmtrace_begin_refs(void)
 {
@@ -567,7 +569,7 @@ void vmtrace_unhook(void)
  *
  * That is, what vmtrace_set_scope() said. Returns -EINTR if STOP came first: then not
  * all is traced. The thread of the trace calls this, on which nothing depends; and
- * the first process, before there is any other.
+ * the first process, before there is any other. May sleep, as vmtrace_begin_refs().
  */
 int vmtrace_attach(bool refs)
 {

@@ -114,7 +114,10 @@ int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip)
 	return 0;
 }
 
-/* Tasks take part from their next exception or interrupt on. */
+/*
+ * Tasks take part from their next exception or interrupt on. May sleep; does not run while
+ * vmtrace_clock_off() does.
+ */
 void vmtrace_clock_on(u32 skip)
 {
 	vmtrace_clock_skip = skip;

@@ -78,7 +78,8 @@ unsigned long vmtrace_raced;
 
 /*
  * The delay depends on the seed, the point, the CPU, and how often this CPU has
- * passed the point. So it is the same again where CPUs run the same again.
+ * passed the point. So it is the same again where CPUs run the same again. Any context,
+ * except that the points from VMTRACE_LATE_SLEEPS on sleep.
  */
 void __vmtrace_late(enum vmtrace_late_point point)
 {

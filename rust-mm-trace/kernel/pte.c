@@ -351,7 +351,7 @@ static struct mm_struct *vmtrace_entry_mm(unsigned long entry)
 	return (struct mm_struct *)vmtrace_page_of(entry)->__folio_index;
 }
 
-/* Whether it is @mm, for Rust. */
+/* Whether it is @mm, which is only compared, for Rust. The page table has words. */
 bool vmtrace_entry_is_of(unsigned long entry, const struct mm_struct *mm)
 {
 	return vmtrace_entry_mm(entry) == mm;

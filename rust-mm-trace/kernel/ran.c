@@ -93,7 +93,7 @@ static u64 vmtrace_ran_all(void)
 	return sum;
 }
 
-/* A trace begins: no CPU counts, and no time has been counted. */
+/* A trace begins: no CPU counts, and no time has been counted. Any context. */
 void vmtrace_ran_begin(void)
 {
 	WRITE_ONCE(vmtrace_ran_base, vmtrace_ran_all());
@@ -109,7 +109,7 @@ void vmtrace_ran_look(void)
 	on_each_cpu(vmtrace_ran_interrupt, NULL, true);
 }
 
-/* The trace ends, and the hooks are still on. The sum stays. */
+/* The trace ends, and the hooks are still on. The sum stays. Interrupts are enabled. */
 void vmtrace_ran_end(void)
 {
 	WRITE_ONCE(vmtrace_ran_counts, false);

@@ -257,7 +257,10 @@ static void vmtrace_look_found(struct task_struct *leader, struct mm_struct *mm,
 		vmtrace_rs_found(sampler, mm, id);
 }
 
-/* Have Rust note all address spaces that are traced. */
+/*
+ * Have Rust note all address spaces that are traced. May sleep. @sampler is passed on to
+ * vmtrace_rs_found(), which is called by this task only.
+ */
 void vmtrace_look_for_spaces(void *sampler)
 {
 	vmtrace_visit_mms_later(vmtrace_look_found, sampler);

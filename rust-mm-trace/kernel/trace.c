@@ -9,7 +9,7 @@
 #include "internal.h"
 #include "pte.h"
 
-/* A reference, for Rust, which looks at the static key. */
+/* A reference, for Rust, which looks at the static key. Any context. */
 void vmtrace_trace_ref(u64 seq, u32 mm, u64 page, u32 pfn)
 {
 	trace_vmtrace_ref(seq, mm, page, pfn);

@@ -65,28 +65,8 @@ if grep -q WARN "$BUILD/log/book.log"; then
 	die "mdBook has warned: $BUILD/log/book.log"
 fi
 
-# What the book's pages link to is in the book: files, and places in pages.
-python3 - "$BUILD/book" <<'PYTHON' || die "the book has links that lead nowhere"
-import pathlib
-import re
-import sys
-import urllib.parse
-
-book, wrong, found = pathlib.Path(sys.argv[1]), [], 0
-# print.html has all pages again, and 404.html is for servers.
-pages = {page.resolve(): page.read_text() for page in book.rglob("*.html") if page.name not in ("print.html", "404.html")}
-ids = {page: set(re.findall(r'\bid="([^"]*)"', text)) for page, text in pages.items()}
-for page, text in pages.items():
-    for link in re.findall(r'\b(?:href|src)="([^"]*)"', text):
-        parts = urllib.parse.urlsplit(link)
-        if parts.scheme or parts.netloc:
-            continue
-        target = (page.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else page
-        place = urllib.parse.unquote(parts.fragment)
-        found += 1
-        if not target.exists() or place and place not in ids.get(target, {place}):
-            wrong.append(f"{page.name}: {link}")
-print(*sorted(set(wrong)), sep="\n", file=sys.stderr)
-sys.exit(bool(wrong) or found < 100)
-PYTHON
+# What the book's pages link to is in the book: files, and places in pages. They load nothing from elsewhere.
+found=$(python3 "$TOP/scripts/book_links.py" "$BUILD/book") ||
+	die "the book has links that lead nowhere, or needs a network: see above"
+((found >= 100)) || die "scripts/book_links.py has found only $found links in the book"
 echo "the book    ${BUILD#"$PWD"/}/book/index.html"

@@ -1,5 +1,5 @@
-//! The documents as a book: each page is in it once, links lead somewhere, and the tutorial's program
-//! can be compiled.
+//! The documents as a book: each page is in it once, links lead somewhere, nothing is loaded from
+//! elsewhere, and the tutorial's program can be compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,6 +48,22 @@ fn links(text: &str) -> Vec<(usize, String)> {
     ends.map(link).collect()
 }
 
+/// What a browser fetches for a page without being asked: the line, and the file or address.
+fn loaded(text: &str) -> Vec<(usize, String)> {
+    let text = prose(text);
+    let pictures = text.match_indices("![").filter_map(|(at, _)| {
+        let (_, target) = text[at..].split_once("](")?;
+        Some((at, target.split(')').next()?))
+    });
+    let tags = text.match_indices(" src=\"").map(|(at, attribute)| {
+        let target = text[at + attribute.len()..].split('"').next();
+        (at, target.unwrap_or_default())
+    });
+    let all = pictures.chain(tags);
+    all.map(|(at, target)| (text[..at].matches('\n').count() + 1, target.to_owned()))
+        .collect()
+}
+
 /// The places of a page that links can lead to: its headings, as GitHub and mdBook name them.
 fn places(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -88,7 +104,7 @@ fn plain(path: &Path) -> PathBuf {
     out
 }
 
-/// The links that lead nowhere.
+/// The links that lead nowhere, and what a page loads from elsewhere.
 fn wrong(name: &str, text: &str, all: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let page = Path::new(name);
     let leads_nowhere = |target: &str| {
@@ -108,8 +124,14 @@ fn wrong(name: &str, text: &str, all: &BTreeMap<PathBuf, String>) -> Vec<String>
     };
     let links = links(text).into_iter();
     let wrong = links.filter(|(_, target)| leads_nowhere(target));
+    let elsewhere = |target: &str| target.contains("://") || target.starts_with("//");
+    let loaded = loaded(text).into_iter();
+    let from_elsewhere = loaded.filter(|(_, target)| elsewhere(target));
     wrong
         .map(|(line, target)| format!("{name}:{line}: {target} leads nowhere"))
+        .chain(from_elsewhere.map(|(line, target)| {
+            format!("{name}:{line}: {target} is loaded, and the book is to need no network")
+        }))
         .collect()
 }
 
@@ -143,6 +165,7 @@ fn a_link_that_leads_nowhere_is_found() {
     for good in [
         "[a](a.md) and [b](a.md#its-part-one), [c](../README.md), [d](#e)\n\n# E\n",
         "[a](https://example.org/x.md)",
+        "![a](gallery/gcc-curve.svg) and `<img src=\"https://example.org/x\">`",
         "`[a](none.md)`\n\n    [a](none.md)\n\n```\n[a](none.md)\n```\n",
     ] {
         assert_eq!(found_in(good), [""; 0], "{good}");
@@ -152,12 +175,80 @@ fn a_link_that_leads_nowhere_is_found() {
         ("\n[a\nb](a.md#no-part)", 3),
         ("[a](../../README.md)", 1),
         ("[a](#nothing)", 1),
+        ("\n![a](https://example.org/x.png)", 2),
+        ("a\n\n<script src=\"//example.org/x.js\">", 3),
     ] {
         let found = found_in(bad);
         assert_eq!(found.len(), 1, "{bad}");
         assert!(
             found[0].starts_with(&format!("docs/b.md:{line}: ")),
             "{found:?}"
+        );
+    }
+}
+
+/// The check of the book that is made, scripts/book_links.py, on a page, a style sheet and a picture.
+#[test]
+fn what_a_book_needs_is_in_it() {
+    let check = |page: &str, style: &str, picture: &str| {
+        let book = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let files = [("a.html", page), ("b.css", style), ("c.svg", picture)];
+        for (name, text) in files {
+            fs::write(book.path().join(name), text).unwrap();
+        }
+        Command::new("python3")
+            .arg(top().join("scripts/book_links.py"))
+            .arg(book.path())
+            .output()
+            .unwrap()
+    };
+    let (page, style, picture) = (
+        "<link rel=\"stylesheet\" href=\"b.css\"><style>p { background: url(c.svg) }</style>\n\
+         <p id=\"p\"><a href=\"https://example.org/\">a</a> <a href=\"#p\">p</a> https://example.org/\n\
+         <img src=\"c.svg\"> &lt;img src=\"https://example.org/\"&gt;\n",
+        "a { background: url('data:image/svg+xml,<svg width=\"1\">') } p { src: url( \"c.svg\" ) }\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\"><image href=\"data:image/png;base64,AA\"/></svg>\n",
+    );
+    let good = check(page, style, picture);
+    assert!(good.status.success(), "{good:?}");
+    assert_eq!(good.stdout, b"3\n");
+    let elsewhere = |output: std::process::Output, what: &str| {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{what}: {said}");
+        assert!(
+            said.contains(": loads ") && said.lines().count() == 1,
+            "{what}: {said}"
+        );
+    };
+    // The controls.
+    for bad in [
+        "<script src=\"https://example.org/x.js\"></script>",
+        "<script src='http://example.org/x.js'></script>",
+        "<img alt=\"x\" src=//example.org/x.png>",
+        "<img srcset=\"c.svg 1x, https://example.org/x.png 2x\">",
+        "<LINK href=\"https://example.org/x.css\" rel=\"stylesheet\">",
+        "<style>@import 'https://example.org/x.css';</style>",
+        "<p style=\"background: url(https://example.org/x.png)\">",
+        "<iframe src=\"https://example.org/\"></iframe>",
+        "<pre class=\"playground\"><code>fn main() {}</code></pre>",
+    ] {
+        elsewhere(check(&format!("{page}{bad}"), style, picture), bad);
+    }
+    for bad in [
+        "@import \"https://example.org/x.css\";",
+        "@import url(//example.org/x.css);",
+        "p { src: url('https://example.org/x.woff2') }",
+    ] {
+        elsewhere(check(page, bad, picture), bad);
+    }
+    let bad = "<svg><image href=\"https://example.org/x.png\"/></svg>";
+    elsewhere(check(page, style, bad), bad);
+    for bad in ["<a href=\"d.html\">d</a>", "<a href=\"#q\">q</a>"] {
+        let output = check(&format!("{page}{bad}"), style, picture);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(1) && said.contains("leads nowhere"),
+            "{said}"
         );
     }
 }

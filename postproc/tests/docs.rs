@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::shown::{Shown, commands, documents, examples, options, top};
+use crate::shown::{Output, Shown, commands, documents, examples, options, outputs, top};
 use clap::CommandFactory;
 use postproc::check::{CheckOptions, Checker};
 use postproc::commands::Cli;
@@ -146,18 +146,13 @@ impl Scratch {
     /// Whether the command's words can be right, and whether it runs. A command of `kvmtrace` is
     /// that of `postproc`, if it has one of this name.
     fn check(&mut self, shown: &Shown) -> Result<(), String> {
-        let mut shown = shown.clone();
-        let is_ours = |name: &str| Cli::command().find_subcommand(name).is_some();
-        if shown.words[0] == "kvmtrace" && shown.words.get(1).is_some_and(|w| is_ours(w)) {
-            shown.words[0] = "postproc".into();
-        }
-        let shown = &shown;
+        let shown = &of_postproc(shown);
         match shown.words[0].as_str() {
             "make" => self.check_make(shown),
             "postproc" => {
                 self.check_words(shown)?;
                 match shown.in_block && !shown.only_read {
-                    true => self.run(shown),
+                    true => self.run(shown, Stdio::null()),
                     false => Ok(()),
                 }
             }
@@ -202,8 +197,9 @@ impl Scratch {
         Ok(())
     }
 
-    /// Runs a command on the small trace, under all the names that the command has for it.
-    fn run(&self, shown: &Shown) -> Result<(), String> {
+    /// Runs a command on the small trace, under all the names that the command has for it. A trace
+    /// of the repository is what it is there.
+    fn run(&self, shown: &Shown, output: Stdio) -> Result<(), String> {
         let words: Vec<_> = shown.words[1..].iter().map(|w| self.placed(w)).collect();
         let from = shown.words.iter().position(|w| w == "--from");
         let format = from.and_then(|at| shown.words.get(at + 1));
@@ -215,6 +211,7 @@ impl Scratch {
             let path = self.path().join(word);
             let content = match Path::new(word).extension().and_then(|e| e.to_str()) {
                 _ if path.exists() || word.starts_with('-') => continue,
+                _ if is_kept(word) => std::fs::read(top().join(word)).unwrap(),
                 _ if word.ends_with("/dev/vdb") => self.trace.clone(),
                 Some("vmt" | "vmtrace") if word.contains("sets.") => self.sets.clone(),
                 Some("vmt" | "vmtrace") if word.contains("regions.") => self.regions.clone(),
@@ -247,7 +244,7 @@ impl Scratch {
                 }
                 false => Stdio::null(),
             })
-            .stdout(Stdio::null())
+            .stdout(output)
             .stderr(std::fs::File::create(self.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
@@ -269,6 +266,22 @@ impl Scratch {
         }
     }
 
+    /// What is shown as the output of commands and is not their output.
+    fn compare(&self, shown: &Output) -> Result<(), String> {
+        let file = |name| self.path().join(name);
+        let mut real = String::new();
+        for command in &shown.of {
+            let output = std::fs::File::create(file("stdout")).unwrap();
+            self.run(&of_postproc(command), output.into())
+                .map_err(|why| format!("{}: {}: {why}", command.place, command.words.join(" ")))?;
+            for name in ["stdout", "stderr"] {
+                real += &std::fs::read_to_string(file(name)).unwrap();
+            }
+        }
+        let differing = differing(&shown.lines, &real);
+        differing.map_or(Ok(()), |what| Err(format!("{}: {what}", shown.place)))
+    }
+
     /// A path from the root becomes one in the directory.
     fn placed(&self, word: &str) -> String {
         let Some(path) = word.strip_prefix('/') else {
@@ -278,6 +291,77 @@ impl Scratch {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         path.display().to_string()
     }
+}
+
+/// The same command as one of `postproc`, if `postproc` has one of this name.
+fn of_postproc(shown: &Shown) -> Shown {
+    let mut shown = shown.clone();
+    let is_ours = |name: &str| Cli::command().find_subcommand(name).is_some();
+    if shown.words[0] == "kvmtrace" && shown.words.get(1).is_some_and(|w| is_ours(w)) {
+        shown.words[0] = "postproc".into();
+    }
+    shown
+}
+
+fn is_trace(word: &str) -> bool {
+    let name = word.trim_end_matches(".zst");
+    name.ends_with(".vmt") || name.ends_with(".vmtrace")
+}
+
+/// Whether it is a trace in the repository.
+fn is_kept(word: &str) -> bool {
+    is_trace(word) && top().join(word).is_file()
+}
+
+/// Whether commands can be run here as they were for the document: all of their traces are in the
+/// repository.
+fn can_be_repeated(of: &[Shown]) -> bool {
+    let can = |shown: &Shown| {
+        let mut traces = shown.words.iter().filter(|word| is_trace(word)).peekable();
+        let has_some = traces.peek().is_some();
+        has_some && of_postproc(shown).words[0] == "postproc" && traces.all(|word| is_kept(word))
+    };
+    of.iter().all(can)
+}
+
+/// What a line may end with, and what may stand for one line or more.
+const LEFT_OUT: &str = "…";
+
+/// Whether a line is as shown.
+fn is_as_shown(shown: &str, real: &str) -> bool {
+    match shown.strip_suffix(LEFT_OUT) {
+        Some(begin) => real.len() > begin.len() && real.starts_with(begin),
+        None => shown == real,
+    }
+}
+
+/// What an output that is shown has and the real one has not.
+fn differing(shown: &[String], real: &str) -> Option<String> {
+    let real: Vec<&str> = real.trim_end().lines().map(str::trim_end).collect();
+    // How many lines of the real output may be those that are shown so far.
+    let mut reached = vec![0];
+    for line in shown.iter().map(|line| line.trim_end()) {
+        let next: Vec<usize> = match line.trim_start() {
+            LEFT_OUT => (reached[0] + 1..=real.len()).collect(),
+            _ => reached
+                .iter()
+                .filter(|&&at| real.get(at).is_some_and(|real| is_as_shown(line, real)))
+                .map(|at| at + 1)
+                .collect(),
+        };
+        if next.is_empty() {
+            let rest: Vec<&str> = real[reached[0]..].iter().take(20).copied().collect();
+            return Some(format!(
+                "the output does not have this line here: {line:?}. It goes on so:\n{}",
+                rest.join("\n")
+            ));
+        }
+        reached = next;
+    }
+    (!reached.contains(&real.len())).then(|| {
+        let rest = real[reached[reached.len() - 1]];
+        format!("the output goes on where the one that is shown ends: {rest:?}")
+    })
 }
 
 /// DAMON's record of process 1234.
@@ -337,6 +421,69 @@ fn commands_in_documents_run() {
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
     assert!(run >= 8, "only {run} commands were found");
+}
+
+/// Outputs that documents show, of commands whose traces are in the repository.
+#[test]
+fn outputs_in_documents_are_real() {
+    let (mut all, mut compared) = (Vec::new(), 0);
+    for (name, text) in documents() {
+        for output in outputs(&name, &text) {
+            if can_be_repeated(&output.of) {
+                compared += 1;
+                all.extend(Scratch::new().compare(&output).err());
+            }
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+    assert!(compared >= 3, "only {compared} outputs were compared");
+}
+
+/// The control.
+#[test]
+fn outputs_that_are_not_real_are_found() {
+    let real = "a  1 2\nb\n\nc\nd\nc\ne";
+    let as_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    for good in [
+        real,
+        "…\nb\n\nc\n…\ne",
+        "a  1 …\nb\n  …\n",
+        "…\nc\ne\n",
+        "…",
+    ] {
+        assert_eq!(differing(&as_lines(good), real), None, "{good}");
+    }
+    for (bad, what) in [
+        ("a  1 3\n…", "\"a  1 3\""),
+        ("a  1 2\nb", "\"\""),
+        ("…\nb\nc\n…", "\"c\""),
+        ("…\nd\n…\nd\n…", "\"d\""),
+        ("a  1 2\nb\n\nc\nd\nc\ne\n…", "\"…\""),
+        ("a  1 2…\n…", "\"a  1 2…\""),
+        ("…\na  1 2\n…", "\"a  1 2\""),
+    ] {
+        let found = differing(&as_lines(bad), real).unwrap_or_default();
+        assert!(found.contains(what), "{bad}: {found}");
+    }
+    let info = "    kvmtrace check docs/gallery/redis.vmt | head\n\nIt prints:\n\n```text\n";
+    let of = |output: &str| outputs("d", &format!("{info}{output}```\n"));
+    let good = &of("…\n")[0];
+    assert_eq!((good.place.as_str(), good.of.len()), ("d:6", 1));
+    assert!(can_be_repeated(&good.of));
+    assert_eq!(Scratch::new().compare(good), Ok(()));
+    let bad = Scratch::new()
+        .compare(&of("…\nnever said\n")[0])
+        .unwrap_err();
+    assert!(
+        bad.starts_with("d:6: ") && bad.contains("never said"),
+        "{bad}"
+    );
+    for other in [
+        "    kvmtrace check of-a-run.vmt\n\n```text\ngood\n```\n",
+        "    kvmtrace status\n\n```text\ngood\n```\n",
+    ] {
+        assert!(!can_be_repeated(&outputs("d", other)[0].of), "{other}");
+    }
 }
 
 #[test]

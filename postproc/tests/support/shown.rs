@@ -51,7 +51,41 @@ pub fn documents() -> Vec<(String, String)> {
 
 /// The commands that a document shows.
 pub fn commands(name: &str, text: &str) -> Vec<Shown> {
-    let mut shown = Vec::new();
+    let blocks = blocks(name, text);
+    let in_blocks = blocks.iter().flat_map(Block::commands);
+    in_blocks.chain(in_sentences(name, text)).collect()
+}
+
+/// What a document shows as the output of commands.
+#[derive(Debug)]
+pub struct Output {
+    /// The document and the line where it begins.
+    pub place: String,
+    /// The commands of the block before it.
+    pub of: Vec<Shown>,
+    /// Its lines.
+    pub lines: Vec<String>,
+}
+
+/// The outputs that a document shows: blocks of `text` that follow a block of commands. Outputs of
+/// commands that are not checked or not run are left out.
+pub fn outputs(name: &str, text: &str) -> Vec<Output> {
+    let blocks = blocks(name, text);
+    let pairs = blocks.windows(2).filter(|pair| {
+        let is_output = pair[1].language == "text" && pair[1].mark.is_none();
+        is_output && pair[0].mark.is_none() && !pair[1].lines.is_empty()
+    });
+    let outputs = pairs.map(|pair| Output {
+        place: pair[1].lines[0].0.clone(),
+        of: pair[0].commands(),
+        lines: pair[1].lines.iter().map(|(_, line)| line.clone()).collect(),
+    });
+    outputs.filter(|output| !output.of.is_empty()).collect()
+}
+
+/// The blocks of code of a document.
+fn blocks(name: &str, text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
     let mut block: Option<Block> = None;
     let (mut fenced, mut blank) = (false, true);
     let mut mark = None;
@@ -69,14 +103,17 @@ pub fn commands(name: &str, text: &str) -> Vec<Shown> {
         if trimmed.starts_with("```") {
             fenced = !fenced;
             match block.take() {
-                Some(block) if !fenced => shown.extend(block.commands()),
-                _ => block = Some(Block::new(mark.take())),
+                Some(block) if !fenced => blocks.push(block),
+                before => {
+                    blocks.extend(before);
+                    block = Some(Block::new(mark.take(), trimmed.trim_start_matches('`')));
+                }
             }
             continue;
         }
         let indented = line.starts_with("    ") || line.starts_with('\t');
         if !fenced && indented && (blank || block.is_some()) {
-            let new = || Block::new(mark.take());
+            let new = || Block::new(mark.take(), "");
             block
                 .get_or_insert_with(new)
                 .lines
@@ -85,40 +122,41 @@ pub fn commands(name: &str, text: &str) -> Vec<Shown> {
             let block = block.as_mut().unwrap();
             block.lines.push((place, line.into()));
         } else if !trimmed.is_empty() {
-            if let Some(block) = block.take() {
-                shown.extend(block.commands());
-            }
+            blocks.extend(block.take());
             mark = None;
         }
         blank = trimmed.is_empty();
     }
     assert!(!fenced, "{name}: a block does not end");
-    shown.extend(block.into_iter().flat_map(Block::commands));
-    shown.extend(in_sentences(name, text));
-    shown
+    blocks.extend(block);
+    blocks
 }
 
 struct Block {
+    /// How it is marked: `checked` if it is not to be checked, `run` if it is not to be run.
     mark: Option<String>,
+    /// What stands behind the fence.
+    language: String,
     lines: Vec<(String, String)>,
 }
 
 impl Block {
-    fn new(mark: Option<String>) -> Self {
+    fn new(mark: Option<String>, language: &str) -> Self {
         Block {
             mark,
+            language: language.into(),
             lines: Vec::new(),
         }
     }
 
-    fn commands(self) -> Vec<Shown> {
+    fn commands(&self) -> Vec<Shown> {
         if self.mark.as_deref() == Some("checked") {
             return Vec::new();
         }
         let mut shown = Vec::new();
         let (mut whole, mut begin) = (String::new(), None);
-        for (place, line) in self.lines {
-            begin.get_or_insert(place);
+        for (place, line) in &self.lines {
+            begin.get_or_insert(place.clone());
             match line.trim_end().strip_suffix('\\') {
                 Some(part) => whole = whole + part.trim() + " ",
                 None => {

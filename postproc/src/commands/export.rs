@@ -11,7 +11,7 @@ use crate::io_limit::IoLimit;
 use crate::pipeline::{Consumer, Freeing};
 use crate::trace::Trace;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
@@ -45,7 +45,7 @@ pub struct ExportArgs {
     #[command(flatten)]
     input: Input,
     /// The format
-    #[arg(long, value_parser = PossibleValuesParser::new(export::registry().iter().map(|f| f.id)))]
+    #[arg(long, value_parser = format_names())]
     format: String,
     /// The output file; `-` is standard output; a file whose name ends in .zst is compressed
     #[arg(short, long, value_name = "FILE")]
@@ -89,6 +89,11 @@ pub struct ExportArgs {
     keeping: Keeping,
     #[command(flatten)]
     checks: Checks,
+}
+
+fn format_names() -> PossibleValuesParser {
+    let named = |f: &FormatEntry| PossibleValue::new(f.id).help(f.about);
+    PossibleValuesParser::new(export::registry().iter().map(named))
 }
 
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {

@@ -27,7 +27,7 @@ use crate::units::CanonPage;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "cachebench",
-    about: "key trace of CacheLib's cachebench, as CSV",
+    about: "for CacheLib's cachebench: a trace of keys, as CSV",
     make: Make::File(|_| Ok(Box::new(Cachebench::default()))),
 };
 

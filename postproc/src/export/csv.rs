@@ -29,7 +29,7 @@ use crate::units::CanonPage;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "csv",
-    about: "a line of named columns for each reference and each freed page",
+    about: "for spreadsheets and pandas: a line of named columns for each reference and each freed page",
     make: Make::File(|_| Ok(Box::new(Csv::default()))),
 };
 

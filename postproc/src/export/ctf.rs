@@ -38,13 +38,13 @@ use crate::units::{Access, CanonPage};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "ctf",
-    about: "Common Trace Format 1.8, for babeltrace2; a directory",
+    about: "for babeltrace2 and Trace Compass: Common Trace Format 1.8; a directory",
     make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory, Version::One)))),
 };
 
 pub(super) const ENTRY_2: FormatEntry = FormatEntry {
     id: "ctf2",
-    about: "Common Trace Format 2, for babeltrace2 from 2.1 on; a directory",
+    about: "for babeltrace2 from 2.1 on: Common Trace Format 2; a directory",
     make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory, Version::Two)))),
 };
 

@@ -54,7 +54,7 @@ use crate::units::Mm;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "damon",
-    about: "a record for damo: access counts of regions by interval, exact; of a trace of regions, those \
+    about: "for damo: access counts of regions by interval, exact; of a trace of regions, those \
             that the kernel has sampled",
     make: Make::File(|context| Ok(Box::new(Damon::new(context)?))),
 };

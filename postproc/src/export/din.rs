@@ -23,7 +23,7 @@ use crate::units::Access;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "din",
-    about: "Dinero's text: 0, 1 or 2 for read, write or fetch, and an address",
+    about: "for Dinero: 0, 1 or 2 for read, write or fetch, and an address",
     make: Make::File(|_| Ok(Box::new(Din::default()))),
 };
 

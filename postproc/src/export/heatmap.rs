@@ -29,7 +29,7 @@ use crate::units::Mm;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "heatmap",
-    about: "references by time, address and address space, as text",
+    about: "for gnuplot and numpy: counts of references by time, address and address space, as text",
     make: Make::File(|context| Ok(Box::new(Heatmap::new(&context.options)))),
 };
 

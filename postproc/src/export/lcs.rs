@@ -35,13 +35,13 @@ use super::{FormatEntry, Make};
 
 pub(super) const V1: FormatEntry = FormatEntry {
     id: "lcs",
-    about: "libCacheSim's lcs, version 1: as oracleGeneral, with a header of statistics",
+    about: "for libCacheSim: as oracleGeneral, with a header of statistics",
     make: Make::File(|context| NextUse::boxed(context, LAYOUT_1)),
 };
 
 pub(super) const V2: FormatEntry = FormatEntry {
     id: "lcs-v2",
-    about: "libCacheSim's lcs, version 2: with read or write, and the process",
+    about: "for libCacheSim: as lcs, with read or write, and the process",
     make: Make::File(|context| NextUse::boxed(context, LAYOUT_2)),
 };
 

@@ -34,7 +34,7 @@ use crate::units::{Mm, Tid};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "moca-csv",
-    about: "Moca's CSV: reads and writes by task, page and slice of time",
+    about: "for Moca's tools: reads and writes by task, page and slice of time, as CSV",
     make: Make::File(|context| {
         Ok(Box::new(Moca {
             slices: Slices::new(context.options.interval_ns),

@@ -178,7 +178,7 @@ pub struct ExportContext<'a> {
 pub struct FormatEntry {
     /// Its stable name.
     pub id: &'static str,
-    /// What it is, in a line.
+    /// What it is for, in a line of the command's help.
     pub about: &'static str,
     /// Makes its exporter.
     pub make: Make,

@@ -16,7 +16,7 @@ use super::{FormatEntry, Make};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "oracleGeneral",
-    about: "libCacheSim's binary format with the time of next use",
+    about: "for libCacheSim: binary, with the time of next use",
     make: Make::File(|context| NextUse::boxed(context, LAYOUT)),
 };
 

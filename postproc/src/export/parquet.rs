@@ -74,7 +74,7 @@ use crate::units::{Access, CanonPage};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "parquet",
-    about: "Parquet tables of references, freed pages and processes, for DuckDB and others; a directory",
+    about: "for DuckDB, Polars and Spark: tables of references, freed pages and processes; a directory",
     make: Make::Directory(|directory, options| {
         let freed = options.freeing == Freeing::Freed;
         Ok(Box::new(Tables::new(directory, freed)?))

@@ -50,7 +50,7 @@ use crate::units::{CanonPage, Tid};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "perfetto",
-    about: "tracks of processes, faults, set size and working sets, for Perfetto",
+    about: "for Perfetto: tracks of processes, with faults, set size and working sets",
     make: Make::File(|context| Ok(Box::new(Perfetto::new(context)?))),
 };
 

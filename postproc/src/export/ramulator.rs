@@ -20,7 +20,7 @@ use crate::pipeline::Batch;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "ramulator",
-    about: "Ramulator's memory trace: physical address, R or W",
+    about: "for Ramulator: physical address, R or W",
     make: Make::File(|_| Ok(Box::new(Ramulator::default()))),
 };
 

@@ -10,7 +10,7 @@ use crate::pipeline::Batch;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "txt",
-    about: "one decimal page number a line",
+    about: "for any program: one decimal page number a line",
     make: Make::File(|_| Ok(Box::new(Txt::default()))),
 };
 

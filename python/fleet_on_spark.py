@@ -320,6 +320,7 @@ def compare(commands, spark, work, hosts, bad):
             expected[of.name, of.kind].add(one.trace.host)
     most = [row.asDict() for row in fleet.most_memory(rows).collect()]
     hosts_of = [of.pop("hosts") for of in most]
+    must({of.pop("selection") for of in most} == {None}, "a selection of all references")
     must(most == merged.most_memory(), "what takes most memory differs:", most[:3])
     must(hosts_of == [len(expected[of["name"], of["kind"]]) for of in most], "hosts:", hosts_of)
     outliers(rows, each)
@@ -359,6 +360,40 @@ def compare(commands, spark, work, hosts, bad):
     else:
         raise Wrong("a trace was added twice")
     rows.unpersist()
+
+
+def selections(commands, spark, work, hosts):
+    """Rows of selections are those of the command, and are never put together with others."""
+    arguments = ["--since", "10%", "--process", "t*", "--mapping", "*.so*", "--mapping", "[heap]"]
+    rows = fleet.summaries(
+        spark, hosts, since="10%", process="t*", mapping=["*.so*", "[heap]"], allow_loss=True
+    ).persist()
+    file = work / "selected.ndjson"
+    # 2: of most traces, nothing is selected.
+    commands.run("summary", *hosts, *arguments, "--allow-loss", "-o", file, codes=(0, 1, 2))
+    theirs = file.read_text().splitlines()
+    mine = [row.summary for row in rows.where("summary IS NOT NULL").collect()]
+    without_host = [json.dumps(of | {"trace": of["trace"] | {"host": None}}) for of in map(json.loads, mine)]
+    must(0 < len(theirs) < len(hosts), "lines of selections:", len(theirs))
+    must(sorted(without_host) == sorted(json.dumps(json.loads(line)) for line in theirs), "selections differ")
+    must(fleet.merged(rows).json + "\n" == commands.run("merge", file, "--json"), "their sum differs")
+    failed = rows.where("summary IS NULL").collect()
+    must(all("keeps no reference" in row.error for row in failed), failed[:1])
+    must(len({row.selection for row in rows.select("selection").collect()}) == 1, "selections of rows")
+    both = rows.unionByName(fleet.summaries(spark, hosts, allow_loss=True)).persist()
+    try:
+        fleet.merged(both)
+    except ValueError as error:
+        must("rows of all references cannot be added" in str(error), error)
+    else:
+        raise Wrong("rows of different selections were added up")
+    most = fleet.most_memory(both, 10**6).where("selection IS NOT NULL").drop("selection", "hosts")
+    must([row.asDict() for row in most.collect()] == fleet.merged(rows).most_memory(10**6), "mapped differ")
+    apart = fleet.outliers(both).where("selection IS NOT NULL").collect()
+    must(sorted(apart) == sorted(fleet.outliers(rows).collect()), "outliers of a selection differ")
+    for frame in (rows, both):
+        frame.unpersist()
+    say(f"{len(theirs):,} rows of a selection are those of postproc")
 
 
 def outliers(rows, each):
@@ -534,6 +569,7 @@ def run(commands, work, count, repeat):
     with session(work, 2) as spark:
         compare(commands, spark, work, hosts, bad)
         say(f"the figures of {len(hosts):,} traces are those of postproc")
+        selections(commands, spark, work, some(hosts, min(60, len(hosts))))
         read_dataset(commands, spark, work, some(hosts, min(60, len(hosts))))
         one_trace(commands, spark, work)
     figures = cost(work, hosts, repeat)

@@ -51,6 +51,7 @@ mod ranges;
 pub mod reduce;
 pub mod regions;
 pub mod report;
+pub mod select;
 pub mod sim;
 pub mod space;
 pub mod streams;

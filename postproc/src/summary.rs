@@ -11,6 +11,7 @@ mod stored;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use rust_mm_trace::filter::Field;
 use serde::{Deserialize, Serialize};
 
 use crate::canon::PageMode;
@@ -20,6 +21,7 @@ use crate::error::Result;
 use crate::filter::{Chosen, Filter};
 use crate::pipeline::{self, Consumer, Freeing, Observer, Outcome};
 use crate::report::{Counters, Statistics, Working, WorkingSet};
+use crate::select::{Unselectable, Where};
 use crate::sim::{Curve, CurveSimulation, Job, LruChunks, OptCurve, Workers};
 use crate::streams::Selected;
 use crate::tee::Tee;
@@ -256,6 +258,20 @@ impl Mapped {
     fn order(&self, other: &Self) -> Ordering {
         (&self.name, &self.kind).cmp(&(&other.name, &other.kind))
     }
+}
+
+/// Demands that the time of a selection is given by options. For a row has a duration and working sets.
+///
+/// # Errors
+///
+/// [`Unselectable::Expression`] if `--where` selects by a moment.
+pub fn demand_times(only: &Where) -> std::result::Result<(), Unselectable> {
+    only.refuse(
+        &[Field::Time, Field::Seq, Field::Window],
+        &[],
+        "a row has a duration and working sets, which need to know where the selected time begins and \
+         ends: use --since and --until",
+    )
 }
 
 /// Where curves are computed.

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, final
 
+from ._select import Selected
+
 __all__ = [
     "Batch",
     "Batches",
@@ -16,6 +18,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "policies",
+    "selection",
 ]
 __version__: str
 
@@ -26,6 +29,7 @@ class FilterError(TraceError):
     """An expression of `where` is wrong. The message shows the place."""
 
 def policies() -> list[tuple[str, str, bool]]: ...
+def selection(selected: Selected) -> str | None: ...
 @final
 class Column:
     """A column of a batch."""
@@ -115,7 +119,7 @@ class Trace:
     def references(self, columns: list[str] | None, options: dict[str, object]) -> Table: ...
     def freed(self, options: dict[str, object]) -> Table: ...
     def events(
-        self, types: list[str], pid: int | None, mm: int | None, where: str | None
+        self, types: list[str], pid: int | None, mm: int | None, selected: Selected
     ) -> Table: ...
     def mappings(self, pid: int | None, seq: int | None, at_open: str | None) -> Batch: ...
     def check_json(self, frames: bool, allow_loss: bool, examples: int) -> str: ...
@@ -166,6 +170,11 @@ class Trace:
         allow_loss: bool,
     ) -> bytes: ...
     def summary_json(
-        self, host: str | None, trust: bool, allow_loss: bool, threads: bool
+        self,
+        host: str | None,
+        trust: bool,
+        allow_loss: bool,
+        threads: bool,
+        selected: Selected,
     ) -> str: ...
     def working_set_json(self, trust: bool, allow_loss: bool, options: dict[str, object]) -> str: ...

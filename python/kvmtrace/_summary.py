@@ -11,6 +11,7 @@ from typing import Any
 
 from . import _kvmtrace
 from ._record import Record, record
+from ._select import Addresses, Names, Process, selected
 from ._table import _html
 
 
@@ -108,6 +109,13 @@ def summary(
     path: str | os.PathLike[str],
     *,
     host: str | None = None,
+    where: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    process: Process | None = None,
+    comm: Names | None = None,
+    mapping: Names | None = None,
+    address: Addresses | None = None,
     trust: bool = False,
     allow_loss: bool = False,
     threads: bool = True,
@@ -117,9 +125,29 @@ def summary(
 
     ``host`` is where the trace was made, if that is known. Without ``threads``, the curves are computed
     in the calling thread: that is for programs that read as many traces at the same time as there are
-    processors. Raises :class:`TraceError` if the trace cannot be read.
+    processors.
+
+    ``where``, ``since``, ``until``, ``process``, ``comm``, ``mapping`` and ``address`` select references, as
+    in the methods of :class:`Trace`; here, ``process`` with an id is a filter, too. References, pages,
+    misses, working sets and what is mapped are then of the references that are selected, and ``selection``
+    has the options. Losses, events and the verdict are those of the whole trace. :func:`merge` never adds up
+    different selections.
+
+    Raises :class:`TraceError` if the trace cannot be read, or nothing of it is selected;
+    :class:`FilterError` for an expression that is wrong, or has the fields time, seq or window; and
+    ValueError for other arguments that are wrong.
     """
-    return Summary(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, threads))
+    selection = selected(
+        where=where,
+        since=since,
+        until=until,
+        process=process,
+        comm=comm,
+        mapping=mapping,
+        address=address,
+    )
+    trace = _kvmtrace.Trace(path)
+    return Summary(trace.summary_json(host, trust, allow_loss, threads, selection))
 
 
 def merge(summaries: Iterable[Summary | str]) -> Summary:
@@ -127,7 +155,7 @@ def merge(summaries: Iterable[Summary | str]) -> Summary:
 
     A summary may be given as its line of JSON. At any moment, only one summary and the sum need be in
     memory. Raises ValueError if there is no summary, if two summaries are of the same trace, or if the
-    summaries cannot be added.
+    summaries cannot be added, as those of different selections.
     """
     total = _kvmtrace.Sum()
     for one in summaries:

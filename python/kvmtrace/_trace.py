@@ -13,6 +13,7 @@ from . import _kvmtrace
 from ._policy import Memory, Policy
 from ._record import Record, record
 from ._results import CheckReport, Curve, Simulation, WorkingSet, warn
+from ._select import Addresses, Names, Process, Selected, selected
 from ._table import Frame, Table, _html
 
 Pages = Literal["canonical", "virtual"]
@@ -22,16 +23,14 @@ Size = int | float | str
 
 
 def _options(
-    where: str | None,
-    process: int | None,
+    selected: Selected,
     set: int | None,
     pages: str,
     keep_freed: bool,
     time: str = "real",
 ) -> dict[str, object]:
     return {
-        "where": where,
-        "process": process,
+        "selected": selected,
         "set": set,
         "pages": pages,
         "keep_freed": keep_freed,
@@ -66,9 +65,22 @@ class Trace:
 
     where
         Only the references that fit an expression, such as ``'comm == "cc1" && kind == write'``
-        (docs/using.md, "Filters"). Results of these have no proven bounds.
+        (docs/using.md, "Filters").
+    since, until
+        Only what happened from this time on, or before it: ``'1.5s'``, ``'250ms'``, or ``'90%'`` of the
+        length of the trace. Times count from the beginning of the trace, or of the window.
     process
-        Only the references of the process with this id, as if it had run alone.
+        Only this process: its id, or its name, which may be a pattern (``'python*'``). With an id, its
+        references are taken as if it had run alone.
+    comm
+        Only threads of this name or pattern, or of one of several.
+    mapping
+        Only references to mappings of this name or pattern, or of one of several: ``'libc.so.6'``,
+        ``'[heap]'``, ``'*.so*'``.
+    address
+        Only references to these addresses, or to one of several such ranges: ``'0x7f00..0x8f00'`` or
+        ``range(0x7f00, 0x8f00)`` (the end is not included), ``'7f00-8f00'`` as in /proc/PID/maps, or one
+        address (``0x7f00``), which stands for its page.
     set
         Only the references to the set with this number, of a trace with several sets.
     pages
@@ -81,6 +93,10 @@ class Trace:
         the same pass.
     allow_loss
         Accept a trace that lost records, if the losses are counted.
+
+    ``where``, ``since``, ``until``, ``process``, ``comm``, ``mapping`` and ``address`` select what the
+    options of the commands with these names select (docs/using.md, "Selections"). All that are given must
+    fit. Results of what they select have no proven bounds.
 
     Methods that read the trace release the lock of the interpreter. Ctrl-C ends them within a
     second. They raise :class:`TraceError` with postproc's message if the trace cannot be read,
@@ -145,7 +161,12 @@ class Trace:
         *,
         columns: Sequence[str] | None = None,
         where: str | None = None,
-        process: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
         set: int | None = None,
         pages: Pages = "canonical",
         keep_freed: bool = False,
@@ -183,7 +204,16 @@ class Trace:
         With ``time='virtual'``, time_ns is the time that all traced tasks together have spent in user
         mode; the trace must have virtual time.
         """
-        options = _options(where, process, set, pages, keep_freed, time)
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
+        options = _options(selection, set, pages, keep_freed, time)
         names = None if columns is None else list(columns)
         return Table(self._native.references(names, options))
 
@@ -191,7 +221,12 @@ class Trace:
         self,
         *,
         where: str | None = None,
-        process: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
         set: int | None = None,
         pages: Pages = "canonical",
     ) -> Table:
@@ -200,7 +235,16 @@ class Trace:
         Columns: window, process (of the thread that freed it), seq and time_ns (of the event), page
         (as in :meth:`references`, of the same arguments), event (its name).
         """
-        return Table(self._native.freed(_options(where, process, set, pages, False)))
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
+        return Table(self._native.freed(_options(selection, set, pages, False)))
 
     def events(
         self,
@@ -208,6 +252,10 @@ class Trace:
         pid: int | None = None,
         mm: int | None = None,
         where: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
     ) -> Table:
         """A row for each event, in the order of the trace; only of some types if these are named, as in
         ``events('map', 'unmap')``.
@@ -217,8 +265,12 @@ class Trace:
         snapshot (whether it describes what existed before), no_news (why it tells nothing new; else
         null), vtime (ticks; null if the trace has none). Then come the own fields of these types,
         null for events that have no such field. Addresses are int64, other numbers of 64 bits uint64.
+
+        ``pid`` is the process that caused the event, and ``mm`` the address space that it is about. The
+        other arguments are those of all methods, as ``postproc events`` has them.
         """
-        return Table(self._native.events(list(types), pid, mm, where))
+        selection = selected(where=where, since=since, until=until, process=process, comm=comm)
+        return Table(self._native.events(list(types), pid, mm, selection))
 
     def mappings(
         self, *, pid: int | None = None, seq: int | None = None, at_open: str | None = None
@@ -250,7 +302,12 @@ class Trace:
         fill: bool = ...,
         io: bool = ...,
         where: str | None = ...,
-        process: int | None = ...,
+        since: str | None = ...,
+        until: str | None = ...,
+        process: Process | None = ...,
+        comm: Names | None = ...,
+        mapping: Names | None = ...,
+        address: Addresses | None = ...,
         set: int | None = ...,
         pages: Pages = ...,
         keep_freed: bool = ...,
@@ -267,7 +324,12 @@ class Trace:
         fill: bool = ...,
         io: bool = ...,
         where: str | None = ...,
-        process: int | None = ...,
+        since: str | None = ...,
+        until: str | None = ...,
+        process: Process | None = ...,
+        comm: Names | None = ...,
+        mapping: Names | None = ...,
+        address: Addresses | None = ...,
         set: int | None = ...,
         pages: Pages = ...,
         keep_freed: bool = ...,
@@ -283,7 +345,12 @@ class Trace:
         fill: bool = False,
         io: bool = False,
         where: str | None = None,
-        process: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
         set: int | None = None,
         pages: Pages = "canonical",
         keep_freed: bool = False,
@@ -305,7 +372,16 @@ class Trace:
         io
             Let read() and write() reference the pages of files.
         """
-        options = _options(where, process, set, pages, keep_freed)
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
+        options = _options(selection, set, pages, keep_freed)
         manner = {"fill": fill, "io": io, "trust": trust, "allow_loss": allow_loss}
         names = _names(policy)
         if sample is None:
@@ -327,7 +403,12 @@ class Trace:
         fill: bool = False,
         io: bool = False,
         where: str | None = None,
-        process: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
         set: int | None = None,
         pages: Pages = "canonical",
         keep_freed: bool = False,
@@ -347,7 +428,16 @@ class Trace:
 
         The other arguments are those of :meth:`curve`.
         """
-        options = _options(where, process, set, pages, keep_freed)
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
+        options = _options(selection, set, pages, keep_freed)
         manner = {"fill": fill, "io": io, "trust": trust, "allow_loss": allow_loss}
         if isinstance(policy, (str, list, tuple)):
             if sizes is None:
@@ -379,7 +469,12 @@ class Trace:
         *,
         time: Time = "real",
         where: str | None = None,
-        process: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
         set: int | None = None,
         pages: Pages = "canonical",
         keep_freed: bool = False,
@@ -387,7 +482,16 @@ class Trace:
         allow_loss: bool = False,
     ) -> WorkingSet:
         """How many pages were referenced in the last time τ, for many τ, at up to 320 moments."""
-        options = _options(where, process, set, pages, keep_freed, time)
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
+        options = _options(selection, set, pages, keep_freed, time)
         about = record(json.loads(self._native.working_set_json(trust, allow_loss, options)))
         warn(about)
         return WorkingSet(about)

@@ -29,6 +29,7 @@ from typing import Any
 from . import _kvmtrace
 from ._record import record
 from ._results import Curve, warn
+from ._select import Addresses, Names, Process, Selected, selected
 from ._summary import Summary, merge
 from ._trace import _options
 
@@ -53,6 +54,7 @@ COLUMNS = {
     "path": "string",
     "trace": "string",
     "host": "string",
+    "selection": "string",
     "kernel": "string",
     "n": "long",
     "page_size": "long",
@@ -73,6 +75,9 @@ COLUMNS = {
     "cpu_seconds": "double",
     "summary": "string",
 }
+
+#: Which trace a row is of, in tables with several rows for each trace.
+WHOSE = {"trace": "string", "host": "string", "selection": "string"}
 
 #: Sums that one task of :func:`merged` adds up.
 FAN_IN = 64
@@ -119,6 +124,7 @@ def _row(one: Summary) -> dict[str, Any]:
     row |= {name: getattr(one, name) for name in ("page_size", "duration_ns", "bytes", "references")}
     row |= {name: getattr(one, name) for name in ("events", "pages", "lost")}
     row |= {"footprint_pages": one.footprint, "cold": one.lru.cold, "summary": one.json}
+    row |= {"selection": one.selection}
     if one.trace is not None:
         row |= {name: one.trace[name] for name in COLUMNS if name in one.trace}
         row |= {"path": one.trace.source, "failed_rules": ",".join(one.trace.failed_rules)}
@@ -126,23 +132,33 @@ def _row(one: Summary) -> dict[str, Any]:
 
 
 def _summarize(
-    path: str, host: str | None, trust: bool = False, allow_loss: bool = False
+    path: str,
+    host: str | None,
+    trust: bool = False,
+    allow_loss: bool = False,
+    selection: Selected | None = None,
 ) -> dict[str, Any]:
-    """The row of a trace. If it cannot be read, the row has the error."""
+    """The row of a trace. If it cannot be read, or nothing of it is selected, the row has the error."""
     before = time.process_time()
+    of = selected() if selection is None else selection
     try:
         # Spark has a task for each core, so a task has a thread.
-        row = _row(Summary(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, False)))
+        row = _row(Summary(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, False, of)))
     except _kvmtrace.TraceError as error:
         row = dict.fromkeys(COLUMNS) | {"host": host, "error": str(error)}
+        row |= {"selection": _kvmtrace.selection(of)}
     return row | {"path": path, "cpu_seconds": time.process_time() - before}
 
 
 def _summaries_in_arrow(
-    batches: Iterator[Any], trust: bool = False, allow_loss: bool = False
+    batches: Iterator[Any],
+    trust: bool = False,
+    allow_loss: bool = False,
+    selection: Selected | None = None,
 ) -> Iterator[Any]:
     asked = (row for batch in batches for row in batch.to_pylist())
-    return _batches((_summarize(**row, trust=trust, allow_loss=allow_loss) for row in asked), COLUMNS)
+    rows = (_summarize(**row, trust=trust, allow_loss=allow_loss, selection=selection) for row in asked)
+    return _batches(rows, COLUMNS)
 
 
 def _load_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
@@ -156,12 +172,7 @@ def _loaded(value: str, file: str) -> dict[str, Any]:
         _kvmtrace.Sum().add(value)
     except ValueError as error:
         return dict.fromkeys(COLUMNS) | {"path": file, "error": str(error)}
-    one = Summary(value)
-    # Other jobs than merged() would add it to rows of all references.
-    if one.selection is not None:
-        why = f"a row of what {one.selection} selects, and jobs take rows of all references: "
-        return dict.fromkeys(COLUMNS) | {"path": file, "error": why + "use `postproc merge`"}
-    return _row(one)
+    return _row(Summary(value))
 
 
 def _merge_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
@@ -188,12 +199,15 @@ def _of_each(
 
 def _read(rows: Any) -> Any:
     """The rows of traces that could be read."""
+    if "selection" not in rows.columns:
+        # Rows that an earlier version has written are of all references.
+        rows = rows.selectExpr("*", "CAST(NULL AS STRING) AS selection")
     return rows.where("summary IS NOT NULL")
 
 
 def _traces(rows: Any) -> Any:
     """These, without sums of several traces."""
-    return rows.where("summary IS NOT NULL AND trace IS NOT NULL")
+    return _read(rows).where("trace IS NOT NULL")
 
 
 def summaries(
@@ -201,6 +215,13 @@ def summaries(
     paths: Iterable[str | os.PathLike[str]] | Mapping[Any, str | None],
     *,
     tasks: int | None = None,
+    where: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    process: Process | None = None,
+    comm: Names | None = None,
+    mapping: Names | None = None,
+    address: Addresses | None = None,
     trust: bool = False,
     allow_loss: bool = False,
 ) -> Any:
@@ -211,9 +232,26 @@ def summaries(
     record its host. If a trace cannot be read, its row has the message in ``error``, and null in most
     other columns. The job reads all other traces. ``tasks`` is the largest number of tasks; without it,
     this is four for each core. ``trust`` and ``allow_loss`` are the options of ``postproc summary``.
-    Persist the result or write it to a file if it is used more than once. Raises ValueError if there is
-    no path, and TypeError if ``paths`` is a single one.
+    Persist the result or write it to a file if it is used more than once.
+
+    ``where``, ``since``, ``until``, ``process``, ``comm``, ``mapping`` and ``address`` select references of
+    each trace, as in :func:`kvmtrace.summary`. The column ``selection`` has them as words. A trace of which
+    nothing is selected has ``error``. No job puts rows of different selections together.
+
+    Raises ValueError if there is no path, or if an argument is wrong; :class:`FilterError` if ``where`` is;
+    and TypeError if ``paths`` is a single one.
     """
+    selection = selected(
+        where=where,
+        since=since,
+        until=until,
+        process=process,
+        comm=comm,
+        mapping=mapping,
+        address=address,
+    )
+    # What is wrong with it is the same for each trace.
+    _kvmtrace.selection(selection)
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"paths must be a list of paths, or hosts by path: use [{paths!r}]")
     hosts: Mapping[Any, str | None] = paths if isinstance(paths, Mapping) else dict.fromkeys(paths)
@@ -226,7 +264,7 @@ def summaries(
     frame = frame.repartition(max(1, min(tasks, len(rows))))
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return _summaries_in_arrow(batches, trust, allow_loss)
+        return _summaries_in_arrow(batches, trust, allow_loss, selection)
 
     return frame.mapInArrow(run, _schema(COLUMNS))
 
@@ -237,7 +275,7 @@ def load(spark: Any, files: str | Sequence[str]) -> Any:
 
     ``path`` is the trace as the command line named it. A sum of several traces, as ``postproc merge``
     writes it, has null in ``trace``: only :func:`merged`, :func:`mapped` and :func:`most_memory` use it. A
-    line that is no summary, or one of a selection, has the reason in ``error``, and its file in ``path``.
+    line that is no summary has the reason in ``error``, and its file in ``path``.
     """
     of = [files] if isinstance(files, str) else list(files)
     lines = spark.read.text(of).selectExpr("value", "_metadata.file_path AS file")
@@ -258,15 +296,20 @@ def merged(rows: Any) -> Summary:
     """The summary of all traces together, as ``postproc merge`` makes it.
 
     Executors add up the summaries of each partition, and then :data:`FAN_IN` sums in each task, until few
-    are left. Raises ValueError if no trace could be read, or if two rows are of the same trace. A row of
-    several traces does not have their ids, so a trace that is repeated there is not noticed. Traces with pages
-    of different sizes (``page_size``) cannot be added up: Spark's exception has the reason.
+    are left. Raises ValueError if no trace could be read, if rows are of different selections, or if two
+    rows are of the same trace. A row of several traces does not have their ids, so a trace that is repeated
+    there is not noticed. Traces with pages of different sizes (``page_size``) cannot be added up: Spark's
+    exception has the reason.
     """
-    # The rows are read twice.
+    # The rows are read three times.
     persisted = rows.storageLevel.useMemory or rows.storageLevel.useDisk
     if not persisted:
         rows = rows.persist()
     try:
+        of = _read(rows).select("selection").distinct().orderBy("selection").limit(2).collect()
+        if len(of) > 1:
+            one, other = (row.selection or "all references" for row in of)
+            raise ValueError(f"rows of {one} cannot be added to rows of {other}: merge one selection only")
         twice = _traces(rows).groupBy("trace").count().where("count > 1").select("trace").first()
         if twice is not None:
             paths = [row.path for row in rows.where(rows.trace == twice.trace).collect()]
@@ -284,8 +327,8 @@ def merged(rows: Any) -> Summary:
 
 
 def curves(rows: Any, sizes: Iterable[int], policies: Sequence[str] = ("lru", "opt")) -> Any:
-    """Misses of each trace: trace, host, policy, size_pages, misses."""
-    columns = {"trace": "string", "host": "string", "policy": "string"}
+    """Misses of each trace: trace, host, selection, policy, size_pages (pages), misses."""
+    columns = WHOSE | {"policy": "string"}
     columns |= {"size_pages": "long", "misses": "long"}
     of = sorted(set(sizes))
 
@@ -298,22 +341,22 @@ def curves(rows: Any, sizes: Iterable[int], policies: Sequence[str] = ("lru", "o
 
 
 def working_sets(rows: Any) -> Any:
-    """Working sets of each trace: trace, host, tau_ns, samples, pages (the sum of the set's sizes over the
-    samples), most_pages. ``pages / samples`` is the mean size."""
+    """Working sets of each trace: trace, host, selection, tau_ns, samples, pages (the sum of the set's sizes
+    over the samples), most_pages. ``pages / samples`` is the mean size."""
     figures = dict.fromkeys(("tau_ns", "samples", "pages", "most_pages"), "long")
 
     def sets(one: Summary) -> Iterator[dict[str, Any]]:
         for of in one.working_sets:
             yield {name: of[name] for name in figures} | _whose(one)
 
-    return _of_each(_traces(rows), {"trace": "string", "host": "string", **figures}, sets)
+    return _of_each(_traces(rows), WHOSE | figures, sets)
 
 
 def mapped(rows: Any) -> Any:
-    """What was mapped in each trace: trace, host, name, kind, traces, references, pages, bytes, dirtied.
-    ``traces`` is 1, except in the row of a sum."""
+    """What was mapped in each trace: trace, host, selection, name, kind, traces, references, pages, bytes,
+    dirtied. ``traces`` is 1, except in the row of a sum."""
     names = ("traces", "references", "pages", "bytes", "dirtied")
-    columns = dict.fromkeys(("trace", "host", "name", "kind"), "string") | dict.fromkeys(names, "long")
+    columns = WHOSE | dict.fromkeys(("name", "kind"), "string") | dict.fromkeys(names, "long")
 
     def objects(one: Summary) -> Iterator[dict[str, Any]]:
         for of in one.mapped:
@@ -323,19 +366,21 @@ def mapped(rows: Any) -> Any:
 
 
 def _whose(one: Summary) -> dict[str, str | None]:
-    return {name: one.trace and one.trace[name] for name in ("trace", "host")}
+    of = {name: one.trace and one.trace[name] for name in ("trace", "host")}
+    return of | {"selection": one.selection}
 
 
 def most_memory(rows: Any, count: int = 25) -> Any:
     """The files, libraries and other objects whose referenced pages take most memory over all traces: name,
-    kind, hosts (with a name), traces, references, pages, bytes, dirtied."""
+    kind, selection, hosts (with a name), traces, references, pages, bytes, dirtied. Each selection has rows of
+    its own."""
     from pyspark.sql import functions
 
     names = ("traces", "references", "pages", "bytes", "dirtied")
     hosts = functions.countDistinct("host").alias("hosts")
     sums = [functions.sum(name).alias(name) for name in names]
-    objects = mapped(rows).groupBy("name", "kind").agg(hosts, *sums)
-    return objects.orderBy(functions.desc("bytes"), "name", "kind").limit(count)
+    objects = mapped(rows).groupBy("name", "kind", "selection").agg(hosts, *sums)
+    return objects.orderBy(functions.desc("bytes"), "name", "kind", "selection").limit(count)
 
 
 #: What :func:`outliers` compares: a name, and an expression of SQL over :data:`COLUMNS`.
@@ -348,7 +393,8 @@ MEASURES = {
 
 
 def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEASURES) -> Any:
-    """Traces that differ from the others: trace, path, measure, value, median, score.
+    """Traces that differ from the others: trace, path, selection, measure, value, median, score. Each row is
+    compared with those of the same selection.
 
     The score of a value is 0.6745 times its distance from the median of all traces, divided by the
     median of these distances (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993). If more than
@@ -360,15 +406,18 @@ def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEA
 
     pairs = ", ".join(f"'{name}', CAST({of} AS DOUBLE)" for name, of in measures.items())
     stacked = f"stack({len(measures)}, {pairs}) AS (measure, value)"
-    values = _traces(rows).selectExpr("trace", "path", stacked).where("value IS NOT NULL")
-    medians = values.groupBy("measure").agg(functions.median("value").alias("median"))
-    values = values.join(medians, "measure")
+    # A join finds no nulls.
+    group = "coalesce(selection, '') AS selected"
+    values = _traces(rows).selectExpr("trace", "path", "selection", group, stacked)
+    values, alike = values.where("value IS NOT NULL"), ["selected", "measure"]
+    medians = values.groupBy(alike).agg(functions.median("value").alias("median"))
+    values = values.join(medians, alike)
     values = values.withColumn("distance", functions.expr("abs(value - median)"))
-    middle = values.groupBy("measure").agg(functions.median("distance").alias("mad"))
+    middle = values.groupBy(alike).agg(functions.median("distance").alias("mad"))
     score = "CASE WHEN distance = 0 THEN 0D WHEN mad = 0 THEN CAST('Infinity' AS DOUBLE) "
     score += "ELSE 0.6745 * distance / mad END"
-    scored = values.join(middle, "measure").withColumn("score", functions.expr(score))
-    names = "trace", "path", "measure", "value", "median", "score"
+    scored = values.join(middle, alike).withColumn("score", functions.expr(score))
+    names = "trace", "path", "selection", "measure", "value", "median", "score"
     chosen = scored.where(functions.col("score") > above).select(*names)
     return chosen.orderBy(functions.desc("score"), "measure", "path")
 
@@ -420,7 +469,7 @@ def lru_curve(
     """
     path = os.path.abspath(path)
     trace = _kvmtrace.Trace(path)
-    options = _options(None, None, None, pages, keep_freed)
+    options = _options(selected(), None, pages, keep_freed)
     about = record(json.loads(trace.stretch_about_json(options, allow_loss)))
     if stretches is None:
         stretches = int(spark.sparkContext.defaultParallelism)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use postproc::error::Error;
 use postproc::pipeline::Observer;
+use postproc::select::Unselectable;
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
@@ -74,6 +75,16 @@ impl From<Error> for Failure {
         match error {
             Error::Interrupted => Failure::Gone,
             _ => Failure::Trace(text),
+        }
+    }
+}
+
+impl From<Unselectable> for Failure {
+    fn from(error: Unselectable) -> Self {
+        match error {
+            Unselectable::Trace(text) => Failure::Trace(text),
+            Unselectable::Expression(text) => Failure::Filter(text),
+            Unselectable::Option(text) => Failure::Argument(text),
         }
     }
 }

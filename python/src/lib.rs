@@ -22,7 +22,9 @@ mod trace;
 mod working_set;
 
 use postproc::sim;
+use postproc::summary::demand_times;
 use pyo3::prelude::*;
+use rust_mm_trace::filter::Subject;
 
 /// All policies of postproc: the name of each, what it is in a line, and whether
 /// `Trace.curve` can compute all sizes of memory in one pass.
@@ -34,6 +36,15 @@ fn policies() -> Vec<(&'static str, &'static str, bool)> {
         .collect()
 }
 
+/// The options that select, in the words that a summary has as its field `selection`; `None` if nothing is
+/// selected. Raises an error for what no summary can be of.
+#[pyfunction]
+fn selection(selected: reading::Selected) -> PyResult<Option<String>> {
+    let only = selected.read(Subject::References)?;
+    demand_times(&only).map_err(fail::Failure::from)?;
+    Ok(only.is_given().then(|| only.words()))
+}
+
 /// The native part of kvmtrace. Use the package.
 #[pymodule]
 fn _kvmtrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -42,6 +53,7 @@ fn _kvmtrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FilterError", py.get_type::<fail::FilterError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(policies, module)?)?;
+    module.add_function(wrap_pyfunction!(selection, module)?)?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<stretches::Stretches>()?;
     module.add_class::<sum::Sum>()?;

@@ -2,12 +2,15 @@
 //!
 //! This is what the commands of `postproc` do with the options of the same names.
 
+use std::str::FromStr;
+
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::filter::{Clause, Filter, Filtered, LeftOut};
 use postproc::pipeline::{self, Consumer, Freeing, Observer, Outcome};
 use postproc::report::grouped;
-use postproc::streams::{Selected, Selection};
+use postproc::select::{self, OF_PLACE, OF_TIME, Where, Who};
+use postproc::streams::{self, Selection};
 use postproc::trace::Trace;
 use postproc::units::Tid;
 use postproc::virtual_time::InVirtualTime;
@@ -16,23 +19,60 @@ use rust_mm_trace::filter::{Field, Subject};
 
 use crate::fail::{Failure, Result};
 
-/// Parses the expression of `where`.
-///
-/// # Errors
-///
-/// [`Failure::Filter`], with the place in the text.
-pub fn clause(text: Option<&str>, subject: Subject) -> Result<Option<Clause>> {
-    text.map(|text| Clause::parse(text, subject).map_err(Failure::Filter))
-        .transpose()
+/// What is selected, as texts that the options of the commands take. These are keyword arguments of many
+/// methods.
+#[derive(Clone, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Selected {
+    #[pyo3(item("where"))]
+    clause: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
+    process: Option<String>,
+    comm: Vec<String>,
+    mapping: Vec<String>,
+    address: Vec<String>,
+}
+
+/// Reads the value of an option as the commands read it.
+fn value<T: FromStr<Err = String>>(option: &str, text: &str) -> Result<T> {
+    let read = text.parse();
+    read.map_err(|why| Failure::argument(format!("{option} is {text:?}: {why}")))
+}
+
+fn some<T: FromStr<Err = String>>(option: &str, text: Option<&str>) -> Result<Option<T>> {
+    text.map(|text| value(option, text)).transpose()
+}
+
+impl Selected {
+    /// The same, understood.
+    ///
+    /// # Errors
+    ///
+    /// A value is wrong.
+    pub fn read(&self, subject: Subject) -> Result<Where> {
+        let addresses = self.address.iter().map(|text| value("address", text));
+        let clause = self.clause.as_deref();
+        let clause = clause.map(|text| Clause::parse(text, subject).map_err(Failure::Filter));
+        Ok(Where {
+            clause: clause.transpose()?,
+            options: select::Options {
+                since: some("since", self.since.as_deref())?,
+                until: some("until", self.until.as_deref())?,
+                process: some("process", self.process.as_deref())?,
+                comm: self.comm.clone(),
+                mapping: self.mapping.clone(),
+                address: addresses.collect::<Result<_>>()?,
+            },
+        })
+    }
 }
 
 /// Which references are read, and how. These are keyword arguments of many methods.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Options {
-    #[pyo3(item("where"))]
-    clause: Option<String>,
-    process: Option<u32>,
+    selected: Selected,
     set: Option<u32>,
     pages: String,
     keep_freed: bool,
@@ -45,6 +85,8 @@ pub struct Reading {
     pub mode: PageMode,
     pub freeing: Freeing,
     pub selection: Option<Selection>,
+    /// What is selected, with the process of `selection`.
+    pub only: Where,
     pub clause: Option<Clause>,
     pub in_virtual_time: bool,
 }
@@ -54,7 +96,7 @@ pub struct Passed {
     pub outcome: Outcome,
     /// References that the consumer got.
     pub references: u64,
-    /// What `where` has kept, if it was given.
+    /// What the filter has kept, if there is one.
     pub filtered: Option<Filtered>,
     /// What the kernel's filter has left out, if the trace may have one.
     pub left_out: Option<LeftOut>,
@@ -95,23 +137,20 @@ impl Options {
                 return Err(Failure::argument(text));
             }
         };
-        let selection = match (self.process, self.set) {
+        let only = self.selected.read(Subject::References)?;
+        let selection = match (&only.options.process, self.set) {
             (Some(_), Some(_)) => {
                 return Err(Failure::argument("give process or set, not both"));
             }
-            (process, set) => {
-                let process = process.map(|pid| Selection::Process(Tid(pid)));
-                process.or(set.map(Selection::Set))
-            }
+            (Some(Who::Id(pid)), None) => Some(Selection::Process(Tid(*pid))),
+            (_, set) => set.map(Selection::Set),
         };
-        let clause = clause(self.clause.as_deref(), Subject::References)?;
-        if let Some(clause) = clause.as_ref().filter(|_| in_virtual_time) {
+        if in_virtual_time {
             let why = "`time` is the system's clock, and time='virtual' reads another one; `seq` \
                        and `window` do not depend on the clock";
-            clause
-                .refuse(&[Field::Time], why)
-                .map_err(Failure::Filter)?;
+            only.refuse(&[Field::Time], &OF_TIME, why)?;
         }
+        let clause = only.expression(trace, false)?;
         Ok(Reading {
             mode,
             freeing: match self.keep_freed {
@@ -119,6 +158,7 @@ impl Options {
                 false => Freeing::Freed,
             },
             selection,
+            only,
             clause,
             in_virtual_time,
         })
@@ -126,19 +166,14 @@ impl Options {
 }
 
 impl Reading {
-    /// Refuses an expression about what references of read() and write() do not have.
+    /// Refuses to select by what references of read() and write() do not have.
     ///
     /// # Errors
     ///
-    /// [`Failure::Filter`].
+    /// [`Failure::Filter`] or [`Failure::Argument`].
     pub fn refuse_places(&self) -> Result<()> {
         let why = "what read() and write() reference (io) has no address, no mapping and no set";
-        match &self.clause {
-            Some(clause) => clause
-                .refuse(&Field::OF_PLACE, why)
-                .map_err(Failure::Filter),
-            None => Ok(()),
-        }
+        Ok(self.only.refuse(&Field::OF_PLACE, &OF_PLACE, why)?)
     }
 
     /// Reads the trace once for `consumer`, and for the consumers `beside` it, which always get the
@@ -160,7 +195,7 @@ impl Reading {
             });
         }
         let filter = self.clause.as_ref().map(Filter::new);
-        let mut selected = Selected::filtered(self.selection, filter, consumer);
+        let mut selected = streams::Selected::filtered(self.selection, filter, consumer);
         let outcome = self.pass(trace, observer, beside, &mut selected)?;
         Ok(Passed {
             left_out: LeftOut::of(trace, &outcome.world.filters),
@@ -183,7 +218,7 @@ impl Reading {
             return Ok(passed);
         }
         if let Some(filtered) = passed.filtered.as_ref().filter(|f| f.left_out > 0) {
-            return Err(Failure::trace(filtered.keeps_none("where", grouped)));
+            return Err(Failure::trace(filtered.keeps_none(&filtered.by, grouped)));
         }
         match self.selection {
             Some(Selection::Process(pid)) => Err(Failure::trace(format!(

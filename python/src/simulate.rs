@@ -82,6 +82,8 @@ const SEVERAL_SETS: &str = "the references are to several sets. A reference is i
                             whose results have bounds";
 const FILTERED: &str = "where leaves references out. The bounds follow from the references of all \
                         pages of a set, so those that are left have no proven bounds";
+const SELECTED: &str = "the selection leaves references out. The bounds follow from the references \
+                        of all pages of a set, so those that are left have no proven bounds";
 const LEFT_OUT: &str = "a filter of the kernel has left references out of the trace. The bounds \
                         follow from the references of all pages of a set, so those that are left \
                         have no proven bounds";
@@ -217,7 +219,7 @@ impl Asked {
         if self.how.fill && reading.clause.is_some() {
             return Err(Failure::argument(
                 "fill finds the place of a reference by counting the records of its set, of which \
-                 where leaves some out: leave out one of the two",
+                 the selection leaves some out: leave out one of the two",
             ));
         }
         if self.how.fill && trace.may_lack_references() {
@@ -280,7 +282,8 @@ impl Asked {
         // First what another argument, or another file, changes.
         let why_not_exact = match &passed.filtered {
             _ if several_sets => Some(SEVERAL_SETS),
-            Some(_) => Some(FILTERED),
+            Some(filtered) if filtered.by == "--where" => Some(FILTERED),
+            Some(_) => Some(SELECTED),
             None if is_part => Some(PART),
             None if lacks => Some(LEFT_OUT),
             None => None,
@@ -290,7 +293,7 @@ impl Asked {
             warnings.push(BAD.to_owned());
         }
         // A filter was asked for; of the others the user may not know.
-        let unasked = why_not_exact.filter(|why| *why != FILTERED);
+        let unasked = why_not_exact.filter(|why| ![FILTERED, SELECTED].contains(why));
         warnings.extend(unasked.map(str::to_owned));
         warnings.extend(is_piece.then(|| PIECE.to_owned()));
         let header = trace.header();

@@ -76,7 +76,7 @@ fn reading(trace: &Trace, options: &Options) -> Result<Reading> {
     let reading = options.reading(trace)?;
     if reading.selection.is_some() || reading.clause.is_some() || reading.in_virtual_time {
         return Err(Failure::argument(
-            "stretches have all references: give no process, set, where or time",
+            "stretches have all references: select nothing, and give no set or time",
         ));
     }
     Ok(reading)

@@ -8,7 +8,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::filter::LeftOut;
 use postproc::pipeline;
 use postproc::stretch;
-use postproc::summary::{Summary, Threads, Wanted};
+use postproc::summary::{Summary, Threads, Wanted, demand_times};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::fail::{Failure, work, work_apart};
 use crate::policy::Policies;
-use crate::reading::{Options, checker, clause};
+use crate::reading::{Options, Selected, checker};
 use crate::simulate::{
     Asked, ByPolicy, Manner, by_policy, curves, entries, estimate_rows, estimates, pages_of, sizes,
 };
@@ -112,19 +112,24 @@ impl Trace {
     }
 
     /// Events.
-    #[pyo3(signature = (types, pid, mm, r#where))]
     fn events(
         &self,
         types: Vec<String>,
         pid: Option<u32>,
         mm: Option<u32>,
-        r#where: Option<String>,
+        selected: Selected,
     ) -> PyResult<Table> {
+        let only = selected.read(Subject::Events)?;
+        let clause = only.clause.as_ref();
+        let clause = only
+            .options
+            .clause(clause, Subject::Events, &self.0, true)
+            .map_err(Failure::from)?;
         let wanted = events::Wanted {
             types,
             pid,
             mm,
-            clause: clause(r#where.as_deref(), Subject::Events)?,
+            clause,
         };
         Ok(events::table(&self.0, wanted)?)
     }
@@ -310,17 +315,22 @@ impl Trace {
         trust: bool,
         allow_loss: bool,
         threads: bool,
+        selected: Selected,
     ) -> PyResult<String> {
         let trace = &self.0;
+        let only = selected.read(Subject::References)?;
         let threads = match threads {
             true => Threads::Several,
             false => Threads::One,
         };
         work(py, |signals| {
+            demand_times(&only)?;
+            trace.demand_references()?;
             let checker = checker(trust, allow_loss, 3);
+            let chosen = only.chosen(trace)?;
             let wanted = Wanted {
                 host: host.as_deref(),
-                chosen: None,
+                chosen: chosen.as_ref(),
                 threads,
             };
             let (summary, _) = Summary::of(trace, &wanted, checker, signals)?;

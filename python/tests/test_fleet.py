@@ -3,7 +3,6 @@
 `make fleet` runs the jobs themselves (python/fleet_on_spark.py).
 """
 
-import json
 import pathlib
 import types
 
@@ -14,6 +13,7 @@ import pytest
 
 import kvmtrace
 from kvmtrace import fleet
+from kvmtrace._select import selected
 
 from conftest import paths, trace_path
 
@@ -60,8 +60,8 @@ def test_batches_are_neither_small_nor_large():
 
 def test_lines_of_the_command_are_loaded(lines):
     texts = lines.read_text().splitlines()
-    selected = json.dumps(json.loads(texts[0]) | {"selection": "--comm cc1"})
-    values = [*texts, "", "{}", selected, kvmtrace.merge(texts).json]
+    one = kvmtrace.summary(trace_path("fifo"), process="*")
+    values = [*texts, "", "{}", one.json, kvmtrace.merge(texts).json]
     batch = pyarrow.RecordBatch.from_pydict({"value": values, "file": ["f"] * len(values)})
     *each, wrong, some, several = pyarrow.Table.from_batches(
         fleet._load_in_arrow(iter([batch]))
@@ -70,11 +70,41 @@ def test_lines_of_the_command_are_loaded(lines):
         assert row == fleet._summarize(path, "h") | {"cpu_seconds": None}
         assert row["summary"] == text
     assert "no summary of traces" in wrong["error"] and wrong["path"] == "f"
-    assert "what --comm cc1 selects" in some["error"] and some["summary"] is None
+    assert some["selection"] == "--process '*'" and some["summary"] == one.json
+    assert {row["selection"] for row in each} == {None}
     assert several["trace"] is None and several["references"] == sum(r["references"] for r in each)
 
 
-OPTIONS = {"where": None, "process": None, "set": None, "time": "real"}
+def test_a_task_of_a_selection(postproc):
+    """Each trace has the row of the command; one of which nothing is selected has the reason."""
+    words = ["--process", "t*", "--since", "10%"]
+    selection = selected(process="t*", since="10%")
+    asked = [{"path": path, "host": "h"} for path in paths()]
+    batch = pyarrow.RecordBatch.from_pylist(asked)
+    made = fleet._summaries_in_arrow(iter([batch]), selection=selection)
+    rows = pyarrow.Table.from_batches(made).to_pylist()
+    assert {row["selection"] for row in rows} == {"--process 't*' --since 10%"}
+    done = postproc.run("summary", *paths(), *words, "--host", "h", codes=(0, 1, 2))
+    assert [row["summary"] for row in rows if row["summary"]] == done.stdout.splitlines()
+    errors = [row["error"] for row in rows if row["error"]]
+    assert 0 < len(errors) < len(rows) and all("keeps no reference" in error for error in errors)
+
+
+def test_a_wrong_selection_is_noticed_before_the_job():
+    class NoSpark:
+        def __getattr__(self, name):
+            raise AssertionError(f"the job has begun: {name}")
+
+    for options, error in (
+        ({"since": "5"}, ValueError),
+        ({"where": "comm = 'x'"}, kvmtrace.FilterError),
+        ({"where": "time < 5ms"}, kvmtrace.FilterError),
+    ):
+        with pytest.raises(error):
+            fleet.summaries(NoSpark(), ["a.vmt"], **options)
+
+
+OPTIONS = {"selected": selected(), "set": None, "time": "real"}
 
 
 def in_stretches(path, count, order=lambda stretches: stretches, **options):
@@ -134,8 +164,9 @@ def test_what_is_no_stretch_is_refused(path):
         trace.lru_stretch(end, 2**64 - 1, [noted[:-1]], options, True)
     with pytest.raises(kvmtrace.TraceError):
         trace.lru_stretch(end, 2**64 - 1, [], options, True)
-    with pytest.raises(ValueError, match="process"):
-        trace.stretch_names(first, end, options | {"process": 1})
+    for some in ({"selected": selected(process=1)}, {"selected": selected(comm="*")}, {"set": 0}):
+        with pytest.raises(ValueError, match="stretches have all references: select nothing"):
+            trace.stretch_names(first, end, options | some)
 
 
 def test_a_trace_with_losses_is_no_curve():

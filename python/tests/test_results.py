@@ -9,7 +9,7 @@ import warnings
 import kvmtrace
 import numpy
 import pytest
-from conftest import NAMES, trace_path
+from conftest import NAMES, TOP, trace_path
 
 NAMED = ["policy", "size_pages", "misses", "write_backs"]
 
@@ -91,6 +91,12 @@ def test_points(postproc):
         ({"trust": True}, ["--trust"]),
         ({"io": True}, ["--io"]),
         ({"where": "kind != exec"}, ["--where", "kind != exec"]),
+        ({"since": "10%", "until": "90%"}, ["--since", "10%", "--until", "90%"]),
+        ({"comm": "*", "process": "?*"}, ["--process", "?*", "--comm", "*"]),
+        (
+            {"mapping": "[stack]", "address": range(4096, 2**47), "where": "mode == user"},
+            ["--address", "0x1000..0x800000000000", "--mapping", "[stack]", "--where", "mode == user"],
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["again", "clock", "file-io", "fork-exec"])
@@ -108,9 +114,10 @@ def test_simulations(postproc, name, options, arguments):
     assert result.exact == theirs["exact"]
     assert result.about.freeing == theirs["freeing"]
     assert result.about.io == theirs.get("io")
-    if "where" in options:
-        assert result.about.filter == theirs["filter"]
-        assert "where leaves references out" in result.why_not_exact
+    assert result.about.filter == theirs.get("filter")
+    if theirs.get("filter") is not None:
+        by = "where" if [*options] == ["where"] else "the selection"
+        assert f"{by} leaves references out" in result.why_not_exact
         assert result["lower"].null_count == len(rows)
 
 
@@ -124,8 +131,35 @@ def test_one_process(postproc):
         assert row["lower"] is None and "low" not in theirs["sizes"][0]
     with pytest.raises(kvmtrace.TraceError, match="process 999999 has no reference"):
         trace.simulate("lru", 20, process=999999)
-    with pytest.raises(kvmtrace.TraceError, match="where keeps no reference: all .* left out"):
+    with pytest.raises(kvmtrace.TraceError, match="--where keeps no reference: all .* left out"):
         trace.curve(where="pid == 999999")
+    with pytest.raises(kvmtrace.TraceError, match="--until 0s --comm x keeps no reference"):
+        trace.working_set(until="0s", comm="x")
+
+
+def test_selections(postproc):
+    """Curves and simulations of what is selected, in a trace with several processes."""
+    path = TOP / "docs/gallery/gcc.vmt"
+    trace = kvmtrace.open(path)
+    pid = trace.references(columns=["process"], process="cc1").rows()[0]["process"]
+    for options, arguments in (
+        ({"process": "cc1", "since": "10%"}, ["--process", "cc1", "--since", "10%"]),
+        ({"process": pid, "until": "50%"}, ["--process", pid, "--until", "50%"]),
+        ({"mapping": ["[heap]", "[anon]"]}, ["--mapping", "[heap]", "--mapping", "[anon]"]),
+        ({"set": 0, "comm": ["cc1", "sh"]}, ["--set", "0", "--comm", "cc1", "--comm", "sh"]),
+    ):
+        theirs = postproc.json(
+            "simulate", path, "--policy", "lru", "--curve", "--points", "0", *arguments
+        )
+        curve = trace.curve("lru", **options)
+        assert [*curve.misses] == [point["misses"] for point in theirs["curve"]]
+        assert curve.about.filter == theirs["filter"]
+        assert curve.references == theirs["references"]
+        theirs = postproc.json("simulate", path, "--policy", "arc", "--size", "10%", *arguments)
+        (row,) = trace.simulate("arc", "10%", **options).rows()
+        assert row["misses"] == theirs["sizes"][0]["misses"]
+        assert trace.references(columns=["seq"], **options).to_arrow().num_rows == curve.references
+        assert trace.working_set(**options).references == curve.references
 
 
 def test_estimates(postproc):
@@ -186,6 +220,10 @@ def test_one_curve():
         (lambda t: t.curve(fill=True, where="pid == 1"), ValueError, "leave out one of the two"),
         (lambda t: t.curve(io=True, pages="virtual"), ValueError, "pages='canonical'"),
         (lambda t: t.curve(io=True, where="addr == 0"), kvmtrace.FilterError, "has no address"),
+        (lambda t: t.curve(fill=True, comm="*"), ValueError, "the selection leaves some out"),
+        (lambda t: t.curve(io=True, mapping="x"), ValueError, "--mapping: .* has no address"),
+        (lambda t: t.curve(set=0, process="x"), ValueError, "process or set, not both"),
+        (lambda t: t.curve(since="1"), ValueError, "since is \"1\": expected a time"),
         (lambda t: t.curve(set=7), kvmtrace.TraceError, "set 7 has no reference"),
     ],
 )

@@ -54,6 +54,8 @@ def test_references_are_those_of_parquet(postproc, path, tmp_path):
         ({"where": 'mode == kernel || comm ~ "*"'}, ["--where", 'mode == kernel || comm ~ "*"']),
         ({"where": "kind == write"}, ["--where", "kind == write"]),
         ({"where": 'mapping ~ "*a*"'}, ["--where", 'mapping ~ "*a*"']),
+        ({"since": "20%", "until": "80%"}, ["--since", "20%", "--until", "80%"]),
+        ({"process": "fork*", "mapping": "[stack]"}, ["--process", "fork*", "--mapping", "[stack]"]),
     ],
 )
 def test_which_references(postproc, tmp_path, options, arguments):
@@ -69,6 +71,8 @@ def test_virtual_time(postproc, tmp_path):
     ours = kvmtrace.open(path).references(time="virtual").to_arrow()
     assert plain(ours) == sorted(plain(theirs), key=lambda row: row["seq"])
     assert ours["vtime"].null_count == 0
+    with pytest.raises(ValueError, match="--since: `time` is the system's clock"):
+        kvmtrace.open(path).references(time="virtual", since="1ms")
     with pytest.raises(kvmtrace.TraceError, match="has no virtual time"):
         kvmtrace.open(trace_path("fifo")).references(time="virtual")
 
@@ -221,6 +225,14 @@ def test_which_events(postproc):
     assert [row["seq"] for row in some] == [event["seq"] for event in theirs if "seq" in event]
     pid = rows[0]["pid"]
     assert {row["pid"] for row in trace.events(pid=pid).rows()} == {pid}
+    for options, arguments in (
+        ({"process": pid, "since": "10%"}, ["--process", pid, "--since", "10%"]),
+        ({"comm": ["stack*", "sh"], "until": "90%"}, ["--comm", "stack*", "--comm", "sh", "--until", "90%"]),
+        ({"process": "stacked", "where": where}, ["--process", "stacked", "--where", where]),
+    ):
+        some = trace.events(**options).rows()
+        theirs = postproc.lines("events", path, *arguments)
+        assert some and [row["seq"] for row in some] == [e["seq"] for e in theirs if "seq" in e]
     mm = rows[0]["mm"]
     assert {row["mm"] for row in trace.events(mm=mm).rows()} == {mm}
     with pytest.raises(ValueError, match='no event is called "mapp"; there are map, unmap'):

@@ -13,6 +13,7 @@ use crate::damon::record::{Record, Snapshot};
 use crate::damon::{Exact, Percentiles, Summaries, TargetSummary};
 use crate::filter::{Filtered, LeftOut};
 use crate::pipeline::{self, Batch, Consumer, Freeing, Outcome, World};
+use crate::select::Who;
 use crate::space::Issue;
 use crate::trace::{Event, Sets, Trace};
 use crate::units::Mm;
@@ -20,7 +21,6 @@ use clap::Args;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::select::Who;
 use super::{
     Checks, Input, Reading, Where, filtered_text, left_out_text, microseconds, verdict,
     warn_of_piece,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::filter::{Clause, EventFilter};
+use crate::select::{OF_PLACE, Options};
 use crate::trace::wire::event_names;
 use crate::trace::{Event, Fields, MapKind, Members, Merge, NoNews, Step, StreamKind, Trace};
 use clap::Args;
@@ -15,7 +16,6 @@ use serde_json::json;
 
 use super::note;
 use super::screen::{grouped, standard_output};
-use super::select::Options;
 use super::{BAD_TRACE, Windows, clause_of_events};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
@@ -70,15 +70,16 @@ pub struct EventsArgs {
     options: Options,
 }
 
+/// Why events cannot be selected by a place.
+const NO_PLACE: &str = "an event is not a reference to one place";
+
 pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
     args.windows.each(&args.trace, |trace| run_one(args, trace))
 }
 
 fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let start = trace.header().start_time_ns;
-    let places = ["--mapping", "--address"];
-    args.options
-        .refuse(&places, "an event is not a reference to one place")?;
+    args.options.refuse(&OF_PLACE, NO_PLACE)?;
     let clause = args.clause.as_ref();
     let clause = args.options.clause(clause, Subject::Events, trace, true)?;
     let types: BTreeSet<_> = args.types.iter().map(String::as_str).collect();

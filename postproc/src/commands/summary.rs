@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::{bytes_text, printable};
-use crate::summary::{Mapped, Rows, Stored, Sum, Summary, Threads, Wanted, read_table};
+use crate::summary::{
+    Mapped, Rows, Stored, Sum, Summary, Threads, Wanted, demand_times, read_table,
+};
 use crate::trace::Trace;
 use anyhow::Context;
 use clap::Args;
-use rust_mm_trace::filter::Field;
 
 use super::screen::{Opening, Progress, grouped, numbered, print, stop_flag};
 use super::{Checks, FAILED, Where, for_each_trace, note, verdict};
@@ -80,11 +81,7 @@ pub struct MergeArgs {
 }
 
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
-    args.only.refuse_fields(
-        &[Field::Time, Field::Seq, Field::Window],
-        "a row has a duration and working sets, which need to know where the selected time begins and \
-         ends: use --since and --until",
-    )?;
+    demand_times(&args.only)?;
     let mut rows = Rows::create(&args.output)?;
     let code = for_each_trace(
         &args.traces,

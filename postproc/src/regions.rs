@@ -7,6 +7,7 @@
 //! Memory: 16 bytes for each report, 24 if writes are known.
 
 use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -44,6 +45,23 @@ impl Report {
     /// The estimate of the bytes that were written; 0 if writes are not known.
     pub fn written(&self) -> u64 {
         self.estimate(|r| r.writes)
+    }
+
+    /// Of its regions, what lies in these ranges, which are in order and do not overlap.
+    fn within(mut self, ranges: &[RangeInclusive<u64>]) -> Self {
+        let parts = |region: &RegionBody| {
+            let (region, start, end) = (*region, region.start, region.end);
+            ranges.iter().filter_map(move |range| {
+                let part = RegionBody {
+                    start: start.max(*range.start()),
+                    end: end.min(range.end().saturating_add(1)),
+                    ..region
+                };
+                (part.start < part.end).then_some(part)
+            })
+        };
+        self.regions = self.regions.iter().flat_map(parts).collect();
+        self
     }
 
     fn estimate(&self, found: impl Fn(&RegionBody) -> u32) -> u64 {
@@ -204,16 +222,82 @@ struct Figures {
     written: Vec<u64>,
 }
 
+/// Which reports are read, and which addresses of their regions.
+#[derive(Clone, Debug)]
+pub struct Part {
+    time_ns: Range<u64>,
+    /// In order, and without overlaps; all addresses if there are none.
+    addresses: Vec<RangeInclusive<u64>>,
+}
+
+impl Default for Part {
+    /// All.
+    fn default() -> Self {
+        Part::new(0..u64::MAX, Vec::new())
+    }
+}
+
+impl Part {
+    /// The reports of a time, in ns since the beginning of the trace, and these addresses in any order;
+    /// all addresses if there are none.
+    pub fn new(time_ns: Range<u64>, mut addresses: Vec<RangeInclusive<u64>>) -> Self {
+        addresses.sort_by_key(|range| *range.start());
+        let mut merged: Vec<RangeInclusive<u64>> = Vec::new();
+        for range in addresses {
+            match merged.last_mut() {
+                Some(last) if range.start() <= last.end() => {
+                    *last = *last.start()..=*last.end().max(range.end());
+                }
+                _ => merged.push(range),
+            }
+        }
+        Part {
+            time_ns,
+            addresses: merged,
+        }
+    }
+
+    /// Whether a report of this time is read.
+    pub fn has_time(&self, ns: u64) -> bool {
+        self.time_ns.contains(&ns)
+    }
+
+    /// Whether an address of a region is read.
+    pub fn has_region(&self, region: &RegionBody) -> bool {
+        let overlaps = |range: &RangeInclusive<u64>| {
+            *range.start() < region.end && *range.end() >= region.start
+        };
+        self.addresses.is_empty() || self.addresses.iter().any(overlaps)
+    }
+
+    fn of(&self, report: Report) -> Report {
+        match self.addresses.is_empty() {
+            true => report,
+            false => report.within(&self.addresses),
+        }
+    }
+}
+
 /// The figures of all address spaces.
 #[derive(Default)]
 pub struct Summaries {
     reports: Reports,
     owners: Owners,
+    part: Part,
+    start_ns: u64,
     shows_writes: bool,
     figures: BTreeMap<Mm, Figures>,
 }
 
 impl Summaries {
+    /// Those of a part of the reports.
+    pub fn of(part: Part) -> Self {
+        Summaries {
+            part,
+            ..Summaries::default()
+        }
+    }
+
     /// Reports that are left out because they are not complete.
     pub fn cut(&self) -> u64 {
         self.reports.cut()
@@ -248,6 +332,7 @@ impl Consumer for Summaries {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
         let sampling = trace.header().sampling;
         self.shows_writes = sampling.is_some_and(|s| s.by == SampledBy::Fault);
+        self.start_ns = trace.header().start_time_ns;
         Ok(())
     }
 
@@ -256,6 +341,16 @@ impl Consumer for Summaries {
         let Some(report) = self.reports.event(event) else {
             return Ok(());
         };
+        if !self
+            .part
+            .has_time(report.time_ns.saturating_sub(self.start_ns))
+        {
+            return Ok(());
+        }
+        let report = self.part.of(report);
+        if report.regions.is_empty() {
+            return Ok(());
+        }
         let figures = self.figures.entry(report.mm).or_default();
         figures.regions += report.regions.len() as u64;
         figures.bytes.push(report.bytes());
@@ -325,6 +420,22 @@ mod tests {
         // 4 of 20 looks in each of the two regions.
         let written = space.written.expect("known");
         assert_eq!((written.min, written.max), (0x3000 / 5, 819 + 2457));
+        // A part of a region has its part of the accesses.
+        let part = |ranges: Vec<RangeInclusive<u64>>| {
+            let report = Report {
+                mm: Mm(1),
+                time_ns: 0,
+                regions: (0..3).map(|index| region(index, 3)).collect(),
+            };
+            let report = Part::new(0..1, ranges).of(report);
+            (report.bytes(), report.working_set())
+        };
+        assert_eq!(part(vec![]), (0x3000, 0x1000 / 4 + 0x1000 / 2));
+        assert_eq!(part(vec![0x2800..=0x37ff]), (0x1000, 0x800 / 4 + 0x800 / 2));
+        // Overlaps count once.
+        let twice = vec![0x3000..=0x37ff, 0x2800..=0x37ff, 0..=0];
+        assert_eq!(part(twice), (0x1000, 0x800 / 4 + 0x800 / 2));
+        assert_eq!(part(vec![0x9000..=u64::MAX]), (0, 0));
         let (spaces, _) = summed(TraceBuilder::sample_of_regions(uapi::VMTRACE_BY_ACCESSED));
         assert_eq!(spaces[0].working_set, working);
         assert_eq!(spaces[0].written, None);

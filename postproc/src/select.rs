@@ -5,6 +5,7 @@
 //! parsers: each is a [`FromStr`].
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use rust_mm_trace::amount;
@@ -450,16 +451,30 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    fn expression(&self, page_size: u64) -> String {
-        let (begin, end) = match self.end {
-            Some(end) => (self.begin, end - 1),
+    /// From the first address to the last one.
+    pub fn bounds(&self, page_size: u64) -> RangeInclusive<u64> {
+        match self.end {
+            Some(end) => self.begin..=end - 1,
             None => {
                 let page = self.begin & !(page_size - 1);
-                (page, page | (page_size - 1))
+                page..=page | (page_size - 1)
             }
-        };
-        format!("addr in {begin:#x}..={end:#x}")
+        }
     }
+
+    fn expression(&self, page_size: u64) -> String {
+        let bounds = self.bounds(page_size);
+        format!("addr in {:#x}..={:#x}", bounds.start(), bounds.end())
+    }
+}
+
+/// Whether a mapping with this name is one of those that `--mapping` selects by `wanted`.
+pub fn is_mapping(wanted: &str, name: &str) -> bool {
+    if is_pattern(wanted) {
+        return fits(wanted.as_bytes(), name.as_bytes());
+    }
+    let last = name.rsplit('/').next().unwrap_or(name);
+    wanted == name || !wanted.contains(['/', '[']) && wanted == last
 }
 
 impl FromStr for Addresses {
@@ -556,6 +571,16 @@ mod tests {
         assert_eq!(mapped("[heap]"), ["mapping == \"[heap]\""]);
         let libc = ["mapping == \"libc.so.6\"", "mapping ~ \"*/libc.so.6\""];
         assert_eq!(mapped("libc.so.6"), libc);
+        for (wanted, name, is_one) in [
+            ("libc.so.6", "libc.so.6", true),
+            ("libc.so.6", "/usr/lib/libc.so.6", true),
+            ("/lib/libc.so.6", "/usr/lib/libc.so.6", false),
+            ("lib*", "libc.so.6", true),
+            ("[heap]", "[heap]", true),
+            ("heap", "[heap]", false),
+        ] {
+            assert_eq!(is_mapping(wanted, name), is_one, "{wanted} {name}");
+        }
         for odd in ["a\"b\\c", "a\nb\x7f", "é", " "] {
             let expression = named("comm", odd);
             let parsed = Clause::parse(&expression, Subject::References);

@@ -594,6 +594,13 @@ fn maps_are_those_of_a_moment() {
         assert_eq!(maps(&["--process", name]).1, end, "{name}");
     }
     assert_eq!(maps(&["--process", "other"]).1, []);
+    // Some of the mappings.
+    assert_eq!(maps(&["--address", "0x4abc"]).1, [end[0], end[2]]);
+    let one = ["--address", "5000-6000", "--process", "10"];
+    assert_eq!(maps(&one).1, end[1..2]);
+    assert_eq!(maps(&["--address", "0..0x1000"]).1, []);
+    assert_eq!(maps(&["--mapping", "*"]).1, end);
+    assert_eq!(maps(&["--mapping", "no such"]).1, []);
     // Events of the moment itself have not happened yet.
     assert_eq!(maps(&["--until", "0s"]), (0, vec![]));
     assert_eq!(maps(&["--until", "1h"]).1, end);

@@ -1237,15 +1237,19 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         ),
         (
             &["maps", "t.vmt", "--since", "1s"],
-            "--since: maps shows no references",
+            "--since: all events up to a moment are needed",
         ),
         (
-            &["regions", "t.vmt", "--address", "0x1000"],
-            "--address: reports of regions are no references",
+            &["maps", "t.vmt", "--comm", "cc1"],
+            "--comm: maps shows no references, and no threads",
         ),
         (
-            &["regions", "t.vmt", "--until", "1s"],
-            "--until: reports of regions are no references",
+            &["regions", "t.vmt", "--where", CC1],
+            "--where: reports of regions are no references",
+        ),
+        (
+            &["regions", "t.vmt", "--mapping", "[heap]"],
+            "--mapping: regions are of addresses",
         ),
         (
             &["simulate", "t.vmt", "--size", "9", "--fill", "--where", CC1],

@@ -112,6 +112,34 @@ fn the_table_has_a_line_for_each_address_space() {
         let same: Value = serde_json::from_str(&good(at.path(), &args)).unwrap();
         assert_eq!(same["spaces"], json["spaces"], "{name}");
     }
+    // A part of the time, and of the addresses.
+    let spaces = |more: &[&str]| {
+        let args = [&["regions", NAME, "--json"], more].concat();
+        let json: Value = serde_json::from_str(&good(at.path(), &args)).unwrap();
+        let spaces = json["spaces"].as_array().unwrap().clone();
+        let of = |s: &Value| {
+            let n = |v: &Value| v.as_u64().unwrap();
+            let p50 = (n(&s["bytes"]["p50"]), n(&s["working_set"]["p50"]));
+            (n(&s["pid"]), n(&s["reports"]), p50)
+        };
+        spaces.iter().map(of).collect::<Vec<_>>()
+    };
+    let half = ["--address", "0x100000..0x140000"];
+    assert_eq!(spaces(&half), [(20, 40, (0x4_0000, 0x4_0000))]);
+    assert_eq!(spaces(&["--since", "2s"])[0].0, 20);
+    let reports = |more: &[&str]| spaces(more).iter().map(|s| s.1).sum::<u64>();
+    let (early, late) = (reports(&["--until", "2s"]), reports(&["--since", "2s"]));
+    assert!(
+        early > 0 && late > 0 && early + late == 42,
+        "{early} {late}"
+    );
+    let args = ["regions", NAME, "--address", "0..4096"];
+    assert!(good(at.path(), &args).contains("no report is selected"));
+    let csv = good(
+        at.path(),
+        &[&["regions", NAME, "--csv"], &half[..]].concat(),
+    );
+    assert_eq!(csv.lines().count(), 1 + 40 + 1, "{csv}");
     // Accessed bits do not show writes, so there is no column for them.
     let accessed = TraceBuilder::sample_of_regions(uapi::VMTRACE_BY_ACCESSED).finish();
     std::fs::write(at.path().join("accessed.vmt"), accessed).unwrap();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crate::filter::{Filters, LeftOut};
 use crate::process::Tasks;
+use crate::select::{Addresses, Moment, Who, is_mapping};
 use crate::space::{Mapping, MmState, Space};
 use crate::trace::{Body, Merge, Step, StreamKind, Trace};
 use crate::units::Mm;
@@ -14,7 +15,7 @@ use serde::{Serialize, Serializer};
 
 use super::note;
 use super::screen::{grouped, print_json, print_with};
-use super::{BAD_TRACE, Moment, NoReferences, Who, Windows, left_out_text, name_of};
+use super::{BAD_TRACE, NoBegin, NoReferences, Windows, left_out_text, name_of};
 
 /// Show what was mapped at a moment, by replaying all events up to that moment
 ///
@@ -25,6 +26,8 @@ use super::{BAD_TRACE, Moment, NoReferences, Who, Windows, left_out_text, name_o
 #[command(after_help = "Examples:\n  \
     postproc maps run.vmt --process 42\n  \
     postproc maps run.vmt --process cc1 --until 50%\n  \
+    postproc maps run.vmt --mapping 'libc*' --mapping '[heap]'\n  \
+    postproc maps run.vmt --address 0x7ffff7c00000\n  \
     postproc maps run.vmt --seq 100000 --json\n  \
     postproc maps run.vmt --at-open marker")]
 pub struct MapsArgs {
@@ -38,9 +41,22 @@ pub struct MapsArgs {
     windows: Windows,
     #[command(flatten)]
     no_references: NoReferences,
+    #[command(flatten)]
+    no_begin: NoBegin,
     /// Show only this process: its id, or its name, which may be a pattern such as 'python*'
     #[arg(long, visible_alias = "pid", value_name = "PID|NAME")]
     process: Option<Who>,
+    /// Show only mappings of this name; can be given several times
+    ///
+    /// A file's name without its directories (libc.so.6), a name in brackets ([heap]), or a pattern
+    /// ('*.so*').
+    #[arg(long, value_name = "NAME")]
+    mapping: Vec<String>,
+    /// Show only mappings that have one of these addresses: 0x7f00..0x8f00 (the end is not included),
+    /// a range as in /proc/PID/maps (7f00-8f00), or an address, which stands for its page; can be
+    /// given several times
+    #[arg(long, value_name = "RANGE")]
+    address: Vec<Addresses>,
     /// Show the moment after the event with this number [default: the trace's end]
     #[arg(long, value_name = "NUMBER", conflicts_with = "at_open")]
     seq: Option<u64>,
@@ -83,6 +99,31 @@ struct Range<'s> {
 struct Ranges<'s> {
     space: &'s Space,
     mm: Mm,
+    only: Only<'s>,
+}
+
+/// Which mappings are shown.
+#[derive(Clone, Copy)]
+struct Only<'s> {
+    mapping: &'s [String],
+    address: &'s [Addresses],
+    page_size: u64,
+}
+
+impl Only<'_> {
+    fn has(self, range: &Range<'_>) -> bool {
+        let overlaps = |a: &Addresses| {
+            let bounds = a.bounds(self.page_size);
+            *bounds.start() < range.end && *bounds.end() >= range.start
+        };
+        let is_named = |wanted: &String| is_mapping(wanted, range.name);
+        (self.mapping.is_empty() || self.mapping.iter().any(is_named))
+            && (self.address.is_empty() || self.address.iter().any(overlaps))
+    }
+
+    fn is_all(self) -> bool {
+        self.mapping.is_empty() && self.address.is_empty()
+    }
 }
 
 impl Serialize for Ranges<'_> {
@@ -111,8 +152,11 @@ struct Maps<'s> {
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
     args.no_references.refuse(
-        "maps shows no references. All events up to the moment are needed to know what was mapped; \
-         --process shows one process, and --until another moment",
+        "maps shows no references, and no threads: --process, --mapping and --address select what is \
+         shown",
+    )?;
+    args.no_begin.refuse(
+        "all events up to a moment are needed to know what was mapped then; --until shows another moment",
     )?;
     args.windows.each(&args.trace, |trace| run_one(args, trace))
 }
@@ -156,7 +200,12 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         "no event before that moment has the number that --without gives"
     );
     let process = args.process.as_ref();
-    if !args.all && exceeds(&space, &tasks, process) {
+    let only = Only {
+        mapping: &args.mapping,
+        address: &args.address,
+        page_size: trace.header().page_size(),
+    };
+    if !args.all && only.is_all() && exceeds(&space, &tasks, process, only) {
         anyhow::bail!(
             "{}: the processes have more than {} mappings at that moment: give --process for one \
              process, or --all for all of them",
@@ -166,11 +215,22 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     }
     let maps = Maps {
         seq: last,
-        processes: processes(&space, &tasks, process),
+        processes: processes(&space, &tasks, process, only),
         filtered: LeftOut::of(trace, &filters),
     };
-    if let (Some(who), true) = (process, maps.processes.is_empty()) {
-        note!("no process {who} lives at that moment; without --process, all processes are shown");
+    match (process, maps.processes.is_empty()) {
+        (_, true) if !only.is_all() => {
+            note!(
+                "nothing that is mapped at that moment is selected; without --mapping and --address, \
+                   all is shown"
+            );
+        }
+        (Some(who), true) => {
+            note!(
+                "no process {who} lives at that moment; without --process, all processes are shown"
+            );
+        }
+        _ => {}
     }
     if args.json {
         print_json(&maps)?;
@@ -196,7 +256,12 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn processes<'s>(space: &'s Space, tasks: &'s Tasks, process: Option<&Who>) -> Vec<Process<'s>> {
+fn processes<'s>(
+    space: &'s Space,
+    tasks: &'s Tasks,
+    process: Option<&Who>,
+    only: Only<'s>,
+) -> Vec<Process<'s>> {
     let mut list: Vec<Process<'s>> = tasks
         .living()
         .filter(|p| process.is_none_or(|who| who.is(p.tgid.0, &p.comm)))
@@ -205,16 +270,21 @@ fn processes<'s>(space: &'s Space, tasks: &'s Tasks, process: Option<&Who>) -> V
             pid: p.tgid.0,
             comm: &p.comm,
             mm: p.mm.0,
-            maps: Ranges { space, mm: p.mm },
+            maps: Ranges {
+                space,
+                mm: p.mm,
+                only,
+            },
         })
+        .filter(|p| only.is_all() || p.maps.iter().next().is_some())
         .collect();
     list.sort_by_key(|p| p.pid);
     list
 }
 
 /// Whether there are more than [`MOST`] mappings. No more are counted.
-fn exceeds(space: &Space, tasks: &Tasks, process: Option<&Who>) -> bool {
-    let processes = processes(space, tasks, process);
+fn exceeds(space: &Space, tasks: &Tasks, process: Option<&Who>, only: Only<'_>) -> bool {
+    let processes = processes(space, tasks, process, only);
     let spaces = processes.iter().filter_map(|p| space.get(p.maps.mm));
     spaces.flat_map(|s| s.mappings()).nth(MOST).is_some()
 }
@@ -224,13 +294,15 @@ impl<'s> Ranges<'s> {
         let space = self.space;
         let mappings = space.get(self.mm).into_iter().flat_map(|s| s.mappings());
         let mut ranges = mappings.map(|mapping| range(space, &mapping)).peekable();
-        std::iter::from_fn(move || {
+        let whole = std::iter::from_fn(move || {
             let mut range = ranges.next()?;
             while let Some(next) = ranges.next_if(|next| follows(&range, next)) {
                 range.end = next.end;
             }
             Some(range)
-        })
+        });
+        let only = self.only;
+        whole.filter(move |range| only.has(range))
     }
 }
 

@@ -37,7 +37,7 @@ use crate::export::before_endings;
 use crate::filter::{Clause, Filter, Filtered, LeftOut};
 use crate::import::{self, Import, ImportEntry};
 use crate::pipeline::{self, Consumer, Freeing, Outcome};
-use crate::select::{Moment, Where, Who};
+use crate::select::Where;
 use crate::sim::Access;
 use crate::streams::{Selected, Selection};
 use crate::trace::{Piece, Trace};
@@ -49,7 +49,7 @@ use rust_mm_trace::filter::Subject;
 use serde::Serialize;
 
 use self::screen::{Opening, Progress};
-use self::select::{NoEnd, NoReferences, NoWhere, Which};
+use self::select::{NoBegin, NoMapping, NoReferences, NoWhere, Which};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;

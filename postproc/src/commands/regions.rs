@@ -9,14 +9,15 @@ use crate::canon::PageMode;
 use crate::error::OutputContext;
 use crate::output::Output;
 use crate::pipeline::{self, Consumer, World};
-use crate::regions::{Owners, SpaceSummary, Summaries};
+use crate::regions::{Owners, Part, SpaceSummary, Summaries};
+use crate::select::{Addresses, Moment, Who};
 use crate::space::Issue;
 use crate::trace::{Body, Event, Header, Sampling, Trace};
 use clap::Args;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Input, NoEnd, NoReferences, Who, name_of, verdict};
+use super::{Checks, Input, NoMapping, NoReferences, name_of, verdict};
 
 /// Show which memory was accessed, from a trace of regions
 ///
@@ -31,6 +32,7 @@ use super::{Checks, Input, NoEnd, NoReferences, Who, name_of, verdict};
 #[command(after_help = "Examples:\n  \
     postproc regions regions.vmt\n  \
     postproc regions regions.vmt --process 1234 --json\n  \
+    postproc regions regions.vmt --since 50% --address 0x7f0000000000..0x800000000000\n  \
     postproc regions regions.vmt --csv > regions.csv\n  \
     postproc export regions.vmt --format damon -o damon.data; damo report heatmap")]
 pub struct RegionsArgs {
@@ -43,10 +45,24 @@ pub struct RegionsArgs {
     /// Show only this process: its id, or its name, which may be a pattern such as 'python*'
     #[arg(long, value_name = "PID|NAME")]
     process: Option<Who>,
+    /// Take reports from this time on: 1.5s, 250ms, or 90% of the trace
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Take reports before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
+    /// Take only these addresses: 0x7f00..0x8f00 (the end is not included), a range as in
+    /// /proc/PID/maps (7f00-8f00), or an address, which stands for its page; can be given several
+    /// times
+    ///
+    /// Of a region that has other addresses, too, the table counts the part with these. `--csv` prints the
+    /// whole region.
+    #[arg(long, value_name = "RANGE")]
+    address: Vec<Addresses>,
     #[command(flatten)]
     no_references: NoReferences,
     #[command(flatten)]
-    no_end: NoEnd,
+    no_mapping: NoMapping,
     #[command(flatten)]
     checks: Checks,
 }
@@ -58,6 +74,9 @@ struct Shown<'a> {
     good: bool,
     /// Reports that are left out, because a part of them is missing.
     cut: u64,
+    /// Not all reports and addresses are selected.
+    #[serde(skip)]
+    is_part: bool,
     spaces: &'a [SpaceSummary],
 }
 
@@ -67,13 +86,14 @@ struct Lines<'a> {
     owners: Owners,
     start_ns: u64,
     process: Option<&'a Who>,
+    part: Part,
     found: bool,
 }
 
 const COLUMNS: &str = "time_ns,process,mm,start,end,looks,accesses,writes,age,cpus";
 
 impl<'a> Lines<'a> {
-    fn new(header: &Header, process: Option<&'a Who>) -> crate::error::Result<Self> {
+    fn new(header: &Header, process: Option<&'a Who>, part: Part) -> crate::error::Result<Self> {
         let mut out = Output::create(Path::new("-"))?;
         writeln!(out, "{COLUMNS}").writing(out.name())?;
         Ok(Lines {
@@ -81,6 +101,7 @@ impl<'a> Lines<'a> {
             owners: Owners::default(),
             start_ns: header.start_time_ns,
             process,
+            part,
             found: false,
         })
     }
@@ -102,30 +123,29 @@ impl Consumer for Lines<'_> {
             return Ok(());
         }
         self.found = true;
+        let since = event.time_ns.saturating_sub(self.start_ns);
+        if !self.part.has_time(since) || !self.part.has_region(&r) {
+            return Ok(());
+        }
         writeln!(
             self.out,
-            "{},{pid},{},{:#x},{:#x},{},{},{},{},{:#x}",
-            event.time_ns.saturating_sub(self.start_ns),
-            event.mm.0,
-            r.start,
-            r.end,
-            r.looks,
-            r.accesses,
-            r.writes,
-            r.age,
-            r.cpus
+            "{since},{pid},{},{:#x},{:#x},{},{},{},{},{:#x}",
+            event.mm.0, r.start, r.end, r.looks, r.accesses, r.writes, r.age, r.cpus
         )
         .writing(self.out.name())
     }
 }
 
 /// Why there is nothing else to select.
-const NO_REFERENCES: &str = "reports of regions are no references: --process selects a process, and --csv \
-                             prints times and addresses to select from";
+const NO_REFERENCES: &str = "reports of regions are no references: --process, --since, --until and \
+                             --address select some of them";
 
 pub fn run(args: &RegionsArgs) -> anyhow::Result<ExitCode> {
     args.no_references.refuse(NO_REFERENCES)?;
-    args.no_end.refuse(NO_REFERENCES)?;
+    args.no_mapping.refuse(
+        "regions are of addresses, and may span several mappings: `postproc maps --mapping` shows the \
+         addresses of a mapping, for --address",
+    )?;
     args.input.each(|trace| run_one(args, trace))
 }
 
@@ -146,14 +166,22 @@ fn run_one(args: &RegionsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)
     };
     let process = args.process.as_ref();
+    let moment = |option, moment: Option<Moment>| {
+        let ns = moment.map(|moment| moment.after_begin(option, trace));
+        ns.transpose()
+    };
+    let since = moment("--since", args.since)?.unwrap_or(0);
+    let until = moment("--until", args.until)?.unwrap_or(u64::MAX);
+    let bounds = args.address.iter().map(|a| a.bounds(header.page_size()));
+    let part = Part::new(since..until, bounds.collect());
     if args.csv {
-        let mut lines = Lines::new(header, process)?;
+        let mut lines = Lines::new(header, process, part)?;
         pass(&mut lines)?;
         lines.out.finish()?;
         is_there(process, lines.found)?;
         return Ok(verdict(&checker.report()));
     }
-    let mut summaries = Summaries::default();
+    let mut summaries = Summaries::of(part);
     pass(&mut summaries)?;
     let report = checker.report();
     let cut = summaries.cut();
@@ -165,6 +193,7 @@ fn run_one(args: &RegionsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         sampling,
         good: report.good,
         cut,
+        is_part: args.since.is_some() || args.until.is_some() || !args.address.is_empty(),
         spaces: &spaces,
     };
     if args.input.json {
@@ -235,7 +264,12 @@ fn text(shown: &Shown<'_>) -> Result<String, std::fmt::Error> {
         }
         writeln!(t)?;
     }
-    if shown.spaces.is_empty() && shown.cut == 0 {
+    if shown.spaces.is_empty() && shown.is_part {
+        writeln!(
+            t,
+            "\nno report is selected by --since, --until and --address"
+        )?;
+    } else if shown.spaces.is_empty() && shown.cut == 0 {
         writeln!(
             t,
             "\nno reports: no address space was there for long enough; a shorter --update of the activator \

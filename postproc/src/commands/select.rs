@@ -104,33 +104,51 @@ impl Where {
     }
 }
 
-/// Selections of references, of a command that shows none: all but those of processes and of the end
-/// of a time.
+/// Selections of references and of threads, of a command that shows neither.
 #[derive(Args)]
 pub struct NoReferences {
     #[arg(long = "where", id = "where", value_name = "EXPR", hide = true)]
     clause: Option<String>,
     #[arg(long, hide = true)]
-    since: Option<String>,
-    #[arg(long, hide = true)]
     comm: Vec<String>,
-    #[arg(long, hide = true)]
-    mapping: Vec<String>,
-    #[arg(long, hide = true)]
-    address: Vec<String>,
 }
 
 impl NoReferences {
-    /// Refuses all of them.
+    /// Refuses them.
     pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
         let given = [
             ("--where", self.clause.is_some()),
-            ("--since", self.since.is_some()),
             ("--comm", !self.comm.is_empty()),
-            ("--mapping", !self.mapping.is_empty()),
-            ("--address", !self.address.is_empty()),
         ];
         refuse_given(&given, why)
+    }
+}
+
+/// The beginning of a time, of a command that cannot have one.
+#[derive(Args)]
+pub struct NoBegin {
+    #[arg(long, hide = true)]
+    since: Option<String>,
+}
+
+impl NoBegin {
+    /// Refuses it.
+    pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        refuse_given(&[("--since", self.since.is_some())], why)
+    }
+}
+
+/// The name of a mapping, of a command that does not know such names.
+#[derive(Args)]
+pub struct NoMapping {
+    #[arg(long, hide = true)]
+    mapping: Vec<String>,
+}
+
+impl NoMapping {
+    /// Refuses it.
+    pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        refuse_given(&[("--mapping", !self.mapping.is_empty())], why)
     }
 }
 
@@ -161,7 +179,13 @@ pub struct NoWhere {
     #[command(flatten)]
     references: NoReferences,
     #[command(flatten)]
+    begin: NoBegin,
+    #[command(flatten)]
     end: NoEnd,
+    #[command(flatten)]
+    mapping: NoMapping,
+    #[arg(long, hide = true)]
+    address: Vec<String>,
     #[arg(long, hide = true)]
     process: Option<String>,
 }
@@ -170,7 +194,13 @@ impl NoWhere {
     /// Refuses all of them.
     pub fn refuse(&self, why: &str) -> anyhow::Result<()> {
         self.references.refuse(why)?;
+        self.begin.refuse(why)?;
         self.end.refuse(why)?;
-        refuse_given(&[("--process", self.process.is_some())], why)
+        self.mapping.refuse(why)?;
+        let given = [
+            ("--address", !self.address.is_empty()),
+            ("--process", self.process.is_some()),
+        ];
+        refuse_given(&given, why)
     }
 }

@@ -340,6 +340,17 @@ def compare(commands, spark, work, hosts, bad):
     must(fleet.merged(again).json == merged.json, "the sum differs after Parquet")
     loaded = fleet.load(spark, [str(file) for file in files])
     must(fleet.merged(loaded).json == merged.json, "the sum of loaded rows differs")
+    # Tables of the command and of Spark, and lines.
+    host, *others = files
+    paths = [path for path, of in hosts.items() if of == host.stem]
+    commands.run("summary", *paths, "--host", host.stem, "-o", work / "host.parquet", codes=(0, 1))
+    written = work / "rows-of-others.parquet"
+    rows.where(rows.host.isin([file.stem for file in others[1:]])).write.mode("overwrite").parquet(str(written))
+    loaded = fleet.load(spark, [str(work / "host.parquet"), f"{written}/", str(others[0])]).persist()
+    must(fleet.merged(loaded).json == merged.json, "the sum of loaded tables differs")
+    errors = sorted(row.error for row in loaded.where("summary IS NULL").collect())
+    must(errors == sorted(error for _, _, error in health if error), "errors of tables:", errors)
+    loaded.unpersist()
     size = sum(file.stat().st_size for file in (work / "rows").glob("*.parquet"))
     text = sum(file.stat().st_size for file in files)
     say(

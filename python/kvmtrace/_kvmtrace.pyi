@@ -19,6 +19,7 @@ __all__ = [
     "__version__",
     "policies",
     "selection",
+    "table_of_summaries",
 ]
 __version__: str
 
@@ -30,6 +31,7 @@ class FilterError(TraceError):
 
 def policies() -> list[tuple[str, str, bool]]: ...
 def selection(selected: Selected) -> str | None: ...
+def table_of_summaries(table: bytes) -> list[tuple[str | None, str | None]]: ...
 @final
 class Column:
     """A column of a batch."""

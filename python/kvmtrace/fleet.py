@@ -20,6 +20,7 @@ docs/fleet.md describes the jobs, and what they cost.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -175,6 +176,24 @@ def _loaded(value: str, file: str) -> dict[str, Any]:
     return _row(Summary(value))
 
 
+def _load_tables_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
+    tables = (table for batch in batches for table in batch.to_pylist())
+    return _batches((row for table in tables for row in _of_table(**table)), COLUMNS)
+
+
+def _of_table(content: bytes, file: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table of Parquet. If it cannot be read, there is one row, with the error."""
+    try:
+        found = _kvmtrace.table_of_summaries(content)
+    except ValueError as error:
+        found = [(None, str(error))]
+    for text, why in found:
+        if text is not None:
+            yield _row(Summary(text))
+        else:
+            yield dict.fromkeys(COLUMNS) | {"path": file, "error": why or "the row has no summary"}
+
+
 def _merge_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
     total = None
     for batch in batches:
@@ -270,16 +289,34 @@ def summaries(
 
 
 def load(spark: Any, files: str | Sequence[str]) -> Any:
-    """The same DataFrame from files that ``postproc summary`` has written as JSON, which Spark finds under
-    these paths or addresses. No trace is read.
+    """The same DataFrame from files that ``postproc summary`` or ``postproc merge`` has written, which Spark
+    finds under these paths or addresses. No trace is read.
+
+    A name that ends in .parquet is a table, or a directory with tables whose names end so, too. Tables are
+    read as ``postproc merge`` reads them, also those that Spark has written of rows of :func:`summaries`. One
+    task reads a table, which is in memory as a whole with its rows, and has 2 GiB at most. All other files
+    have lines of JSON.
 
     ``path`` is the trace as the command line named it. A sum of several traces, as ``postproc merge``
     writes it, has null in ``trace``: only :func:`merged`, :func:`mapped` and :func:`most_memory` use it. A
-    line that is no summary has the reason in ``error``, and its file in ``path``.
+    line or a row that is no summary, and a table that cannot be read, have the reason in ``error``, and their
+    file in ``path``. Raises ValueError if there is no file.
     """
     of = [files] if isinstance(files, str) else list(files)
-    lines = spark.read.text(of).selectExpr("value", "_metadata.file_path AS file")
-    return lines.mapInArrow(_load_in_arrow, _schema(COLUMNS))
+    if not of:
+        raise ValueError("there is no file")
+    tables = [file for file in of if file.rstrip("/").endswith(".parquet")]
+    texts = [file for file in of if file not in tables]
+    frames = []
+    if texts:
+        lines = spark.read.text(texts).selectExpr("value", "_metadata.file_path AS file")
+        frames.append(lines.mapInArrow(_load_in_arrow, _schema(COLUMNS)))
+    if tables:
+        # Spark itself would read the lists of a row into objects that are larger than the table.
+        binary = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").load(tables)
+        whole = binary.selectExpr("content", "path AS file")
+        frames.append(whole.mapInArrow(_load_tables_in_arrow, _schema(COLUMNS)))
+    return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def health(rows: Any) -> Any:

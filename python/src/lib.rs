@@ -54,6 +54,7 @@ fn _kvmtrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(policies, module)?)?;
     module.add_function(wrap_pyfunction!(selection, module)?)?;
+    module.add_function(wrap_pyfunction!(sum::table_of_summaries, module)?)?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<stretches::Stretches>()?;
     module.add_class::<sum::Sum>()?;

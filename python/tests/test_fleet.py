@@ -9,6 +9,7 @@ import types
 import pyarrow
 import pyarrow.compute
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 import kvmtrace
@@ -73,6 +74,36 @@ def test_lines_of_the_command_are_loaded(lines):
     assert some["selection"] == "--process '*'" and some["summary"] == one.json
     assert {row["selection"] for row in each} == {None}
     assert several["trace"] is None and several["references"] == sum(r["references"] for r in each)
+
+
+def test_tables_of_the_command_are_loaded(postproc, tmp_path):
+    """Tables of Parquet give the rows that lines of JSON give."""
+    table = tmp_path / "all.parquet"
+    postproc.run("summary", *paths(), "--host", "h", "-o", table, codes=(0, 1))
+
+    def loaded(*contents):
+        tables = {"content": [*contents], "file": [f"file {i}" for i in range(len(contents))]}
+        batch = pyarrow.RecordBatch.from_pydict(tables)
+        return pyarrow.Table.from_batches(fleet._load_tables_in_arrow(iter([batch]))).to_pylist()
+
+    content = table.read_bytes()
+    rows = loaded(content)
+    assert rows == [fleet._summarize(path, "h") | {"cpu_seconds": None} for path in paths()]
+    # Spark writes the rows of the job, and some have an error.
+    rows[2] |= {"summary": None, "error": "no trace"}
+    rows[3] |= {"summary": None, "error": None}
+    pyarrow.parquet.write_table(pyarrow.Table.from_batches([fleet._arrow(rows, fleet.COLUMNS)]), table)
+    broken, *again, last = loaded(content[:-9], table.read_bytes(), b"no table")
+    assert "row" not in broken["error"] and broken["path"] == "file 0" and broken["summary"] is None
+    assert last["path"] == "file 2" and last["error"]
+    assert again[:2] + again[4:] == rows[:2] + rows[4:]
+    assert [row["error"] for row in again[2:4]] == ["no trace", "the row has no summary"]
+    assert {row["path"] for row in again[2:4]} == {"file 1"}
+    # What it adds up to is what the command adds up.
+    theirs = postproc.run("merge", table, "--json", codes=(2,)).stdout
+    assert kvmtrace.merge(row["summary"] for row in again if row["summary"]).json + "\n" == theirs
+    with pytest.raises(ValueError, match="there is no file"):
+        fleet.load(None, [])
 
 
 def test_a_task_of_a_selection(postproc):

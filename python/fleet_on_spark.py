@@ -2,10 +2,10 @@
 
     fleet_on_spark.py POSTPROC SYNTHESIZE WORK TRACES REPEAT
 
-Makes TRACES traces in WORK, and takes those of the kernel in postproc/tests/fixtures, too. Compares what the
-jobs give with what the command POSTPROC gives, and measures what 10, 100, 1,000 … traces cost with one and
-with two executors: the best of REPEAT measurements. The time is not judged: other programs may use the CPUs.
-WORK/cost.json has the figures. The exit code is 1 if a figure is wrong.
+Makes TRACES traces in WORK, and takes those of the kernel in postproc/tests/fixtures and docs/gallery, too.
+Compares what the jobs give with what the command POSTPROC gives, and measures what 10, 100, 1,000 … traces cost
+with one and with two executors: the best of REPEAT measurements. The time is not judged: other programs may use
+the CPUs. WORK/cost.json has the figures. The exit code is 1 if a figure is wrong.
 """
 
 import collections
@@ -31,6 +31,9 @@ from kvmtrace import fleet
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 FIXTURES = sorted((TOP / "postproc/tests/fixtures/v1").glob("*.vmt.zst"))
+GALLERY = sorted((TOP / "docs/gallery").glob("*.vmt"))
+#: Traces that the kernel has recorded: of programs made for tests, and of those that docs/gallery.md shows.
+RECORDED = [*FIXTURES, *GALLERY]
 #: Traces are of so many hosts.
 HOSTS = 20
 
@@ -75,12 +78,12 @@ def make_traces(commands, work, count):
     """The kernel's traces, and others, evenly mixed."""
     traces = work / "traces"
     traces.mkdir(exist_ok=True)
-    seeds = range(1, count - len(FIXTURES) + 1)
+    seeds = range(1, count - len(RECORDED) + 1)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         made = [*threads.map(lambda seed: commands.make(traces / f"{seed:07}.vmt", seed), seeds)]
-    every = len(made) // len(FIXTURES)
-    for place, fixture in enumerate(FIXTURES):
-        made.insert(place * (every + 1), fixture)
+    every = len(made) // len(RECORDED)
+    for place, recorded in enumerate(RECORDED):
+        made.insert(place * (every + 1), recorded)
     return {str(path): f"host-{place % HOSTS}" for place, path in enumerate(made)}
 
 
@@ -326,7 +329,7 @@ def compare(commands, spark, work, hosts, bad):
     outliers(rows, each)
 
     # Commands that are not made of summaries.
-    for path in map(str, FIXTURES[:5]):
+    for path in map(str, [*FIXTURES[:5], *GALLERY]):
         row = rows.where(rows.path == path).first()
         one = kvmtrace.Summary(row.summary)
         for policy in ("lru", "opt"):
@@ -363,7 +366,7 @@ def compare(commands, spark, work, hosts, bad):
     must(of_loss.lost > 0 and "loss" not in of_loss.failed_rules.split(","), of_loss.failed_rules)
 
     # A trace that is there twice is not added up.
-    copy = shutil.copy(next(iter(set(hosts) - set(map(str, FIXTURES)))), work / "copy.vmt")
+    copy = shutil.copy(next(iter(set(hosts) - set(map(str, RECORDED)))), work / "copy.vmt")
     try:
         fleet.merged(fleet.summaries(spark, [*hosts, copy]))
     except ValueError as error:
@@ -537,7 +540,7 @@ def one_trace(commands, spark, work):
     with warnings.catch_warnings():
         # Each of these curves warns that the trace was not checked.
         warnings.simplefilter("ignore", kvmtrace.TraceWarning)
-        for path in (*FIXTURES, pieces, large):
+        for path in (*RECORDED, pieces, large):
             for stretches in (1, 3):
                 mine = fleet.lru_curve(spark, path, stretches=stretches, allow_loss=True)
                 whole = columns(kvmtrace.open(path).curve("lru", trust=True))
@@ -546,7 +549,7 @@ def one_trace(commands, spark, work):
             mine = columns(fleet.lru_curve(spark, pieces, **options))
             must(mine == columns(kvmtrace.open(pieces).curve("lru", **options)), options)
             must(mine != columns(fleet.lru_curve(spark, pieces)), options, "change nothing")
-    say(f"the LRU curves of {len(FIXTURES)} traces, and of a directory of pieces, are those of one pass")
+    say(f"the LRU curves of {len(RECORDED)} traces, and of a directory of pieces, are those of one pass")
 
 
 def cost_of_one(work, synthesize, repeat, references=5_000_000):
@@ -594,8 +597,8 @@ def main():
         return 2
     commands, work = Commands(*sys.argv[1:3]), pathlib.Path(sys.argv[3])
     count, repeat = map(int, sys.argv[4:])
-    if count < 2 * len(FIXTURES) or repeat < 1:
-        say(f"error: TRACES must be {2 * len(FIXTURES)} or more, and REPEAT 1 or more")
+    if count < 2 * len(RECORDED) or repeat < 1:
+        say(f"error: TRACES must be {2 * len(RECORDED)} or more, and REPEAT 1 or more")
         return 2
     work.mkdir(parents=True, exist_ok=True)
     # Executors do not run in the folder of the package's sources.

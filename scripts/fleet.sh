@@ -24,6 +24,11 @@ step "$BUILD/log/fleet-postproc.log" "building postproc" \
 	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" -p postproc --bin postproc --example synthesize
 venv fleet-venv "$TOP/python/requirements-fleet.txt" PySpark
 install_wheel fleet-venv
+# Only here is PySpark, whose types the jobs have. What else is not here has no types.
+cd "$BUILD"
+step "$BUILD/log/fleet-types.log" "types of the jobs" "$BUILD/venv/bin/python" -P -m mypy --no-incremental \
+	--config-file "$TOP/python/pyproject.toml" --ignore-missing-imports \
+	--python-executable "$BUILD/fleet-venv/bin/python" -m kvmtrace.fleet
 say "running the jobs on Spark"
 exec "$BUILD/fleet-venv/bin/python" -P "$TOP/python/fleet_on_spark.py" \
 	"$built/postproc" "$built/examples/synthesize" "$BUILD/fleet" "${TRACES:-1000}" "${REPEAT:-1}"

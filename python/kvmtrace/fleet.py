@@ -25,7 +25,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _kvmtrace
 from ._record import record
@@ -33,6 +33,9 @@ from ._results import Curve, warn
 from ._select import Addresses, Names, Process, Selected, selected
 from ._summary import Summary, merge
 from ._trace import _options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = [
     "COLUMNS",
@@ -205,8 +208,8 @@ def _merge_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _of_each(
-    rows: Any, columns: Mapping[str, str], make: Callable[[Summary], Iterable[dict[str, Any]]]
-) -> Any:
+    rows: DataFrame, columns: Mapping[str, str], make: Callable[[Summary], Iterable[dict[str, Any]]]
+) -> DataFrame:
     """A DataFrame with the rows that ``make`` makes of each summary."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -216,7 +219,7 @@ def _of_each(
     return rows.select("summary").mapInArrow(run, _schema(columns))
 
 
-def _read(rows: Any) -> Any:
+def _read(rows: DataFrame) -> DataFrame:
     """The rows of traces that could be read."""
     if "selection" not in rows.columns:
         # Rows that an earlier version has written are of all references.
@@ -224,13 +227,13 @@ def _read(rows: Any) -> Any:
     return rows.where("summary IS NOT NULL")
 
 
-def _traces(rows: Any) -> Any:
+def _traces(rows: DataFrame) -> DataFrame:
     """These, without sums of several traces."""
     return _read(rows).where("trace IS NOT NULL")
 
 
 def summaries(
-    spark: Any,
+    spark: SparkSession,
     paths: Iterable[str | os.PathLike[str]] | Mapping[Any, str | None],
     *,
     tasks: int | None = None,
@@ -243,7 +246,7 @@ def summaries(
     address: Addresses | None = None,
     trust: bool = False,
     allow_loss: bool = False,
-) -> Any:
+) -> DataFrame:
     """A DataFrame with a row for each trace: its main figures, and ``summary``, the line of ``postproc
     summary``.
 
@@ -288,7 +291,7 @@ def summaries(
     return frame.mapInArrow(run, _schema(COLUMNS))
 
 
-def load(spark: Any, files: str | Sequence[str]) -> Any:
+def load(spark: SparkSession, files: str | Sequence[str]) -> DataFrame:
     """The same DataFrame from files that ``postproc summary`` or ``postproc merge`` has written, which Spark
     finds under these paths or addresses. No trace is read.
 
@@ -319,7 +322,7 @@ def load(spark: Any, files: str | Sequence[str]) -> Any:
     return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def health(rows: Any) -> Any:
+def health(rows: DataFrame) -> DataFrame:
     """Which traces are bad, incomplete, have losses or cannot be read, and why: a row for each trace, those
     that cannot be read first, then the bad ones."""
     from pyspark.sql import functions
@@ -329,7 +332,7 @@ def health(rows: Any) -> Any:
     return rows.select(*names).orderBy(*[functions.expr(key) for key in order])
 
 
-def merged(rows: Any) -> Summary:
+def merged(rows: DataFrame) -> Summary:
     """The summary of all traces together, as ``postproc merge`` makes it.
 
     Executors add up the summaries of each partition, and then :data:`FAN_IN` sums in each task, until few
@@ -363,7 +366,7 @@ def merged(rows: Any) -> Summary:
             rows.unpersist()
 
 
-def curves(rows: Any, sizes: Iterable[int], policies: Sequence[str] = ("lru", "opt")) -> Any:
+def curves(rows: DataFrame, sizes: Iterable[int], policies: Sequence[str] = ("lru", "opt")) -> DataFrame:
     """Misses of each trace: trace, host, selection, policy, size_pages (pages), misses."""
     columns = WHOSE | {"policy": "string"}
     columns |= {"size_pages": "long", "misses": "long"}
@@ -377,7 +380,7 @@ def curves(rows: Any, sizes: Iterable[int], policies: Sequence[str] = ("lru", "o
     return _of_each(_traces(rows), columns, points)
 
 
-def working_sets(rows: Any) -> Any:
+def working_sets(rows: DataFrame) -> DataFrame:
     """Working sets of each trace: trace, host, selection, tau_ns, samples, pages (the sum of the set's sizes
     over the samples), most_pages. ``pages / samples`` is the mean size."""
     figures = dict.fromkeys(("tau_ns", "samples", "pages", "most_pages"), "long")
@@ -389,7 +392,7 @@ def working_sets(rows: Any) -> Any:
     return _of_each(_traces(rows), WHOSE | figures, sets)
 
 
-def mapped(rows: Any) -> Any:
+def mapped(rows: DataFrame) -> DataFrame:
     """What was mapped in each trace: trace, host, selection, name, kind, traces, references, pages, bytes,
     dirtied. ``traces`` is 1, except in the row of a sum."""
     names = ("traces", "references", "pages", "bytes", "dirtied")
@@ -407,7 +410,7 @@ def _whose(one: Summary) -> dict[str, str | None]:
     return of | {"selection": one.selection}
 
 
-def most_memory(rows: Any, count: int = 25) -> Any:
+def most_memory(rows: DataFrame, count: int = 25) -> DataFrame:
     """The files, libraries and other objects whose referenced pages take most memory over all traces: name,
     kind, selection, hosts (with a name), traces, references, pages, bytes, dirtied. Each selection has rows of
     its own."""
@@ -429,7 +432,7 @@ MEASURES = {
 }
 
 
-def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEASURES) -> Any:
+def outliers(rows: DataFrame, *, above: float = 3.5, measures: Mapping[str, str] = MEASURES) -> DataFrame:
     """Traces that differ from the others: trace, path, selection, measure, value, median, score. Each row is
     compared with those of the same selection.
 
@@ -469,7 +472,7 @@ def _in_arrow(batches: Iterator[Any], make: Callable[[int, int, int], bytes]) ->
             yield pyarrow.RecordBatch.from_pydict({"place": [row["place"]], "made": [made]})
 
 
-def _in_order(rows: Iterable[Any], count: int) -> Iterator[bytes]:
+def _in_order(rows: Iterable[Row], count: int) -> Iterator[bytes]:
     """What was made of each range, in order. Raises RuntimeError if Spark has lost or moved one."""
     place = -1
     for place, row in enumerate(rows):
@@ -481,7 +484,7 @@ def _in_order(rows: Iterable[Any], count: int) -> Iterator[bytes]:
 
 
 def lru_curve(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     *,
     points: int = 0,

@@ -11,6 +11,7 @@ import kvmtrace
 import nbclient
 import nbformat
 import pytest
+from kvmtrace import fleet
 from conftest import TOP, trace_path
 
 PACKAGE = pathlib.Path(kvmtrace.__file__).parent
@@ -67,12 +68,28 @@ def public():
             for member, value in vars(thing).items():
                 if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                     yield f"{name}.{member}", value
+    for name in fleet.__all__:
+        if callable(getattr(fleet, name)):
+            yield f"fleet.{name}", getattr(fleet, name)
 
 
 @pytest.mark.parametrize("name, thing", [pytest.param(*p, id=p[0]) for p in public()])
 def test_all_is_documented(name, thing):
     if name != "__version__":
         assert inspect.getdoc(thing), name
+
+
+def test_all_of_fleet_is_documented():
+    source, page = inspect.getsource(fleet), (TOP / "docs/fleet.md").read_text()
+    for name in fleet.__all__:
+        thing = getattr(fleet, name)
+        if callable(thing):
+            assert f"| `{name}(" in page, name
+        else:
+            assert re.search(rf"^#: .*\n(?:#: .*\n)*{name} = ", source, re.MULTILINE), name
+    made = {name for name, thing in vars(fleet).items() if inspect.isfunction(thing)}
+    own = {name for name in made if getattr(fleet, name).__module__ == fleet.__name__}
+    assert {name for name in own if not name.startswith("_")} <= {*fleet.__all__}
 
 
 def test_every_column_is_documented():

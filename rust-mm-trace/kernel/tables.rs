@@ -546,8 +546,8 @@ fn is_late() -> bool {
 pub(crate) fn late(point: bindings::vmtrace_late_point) {
     if is_late() {
         #[cfg(CONFIG_VMTRACE_DEBUG)]
-        // SAFETY: May be called in any context, except for points that sleep (late.h). No such point is
-        // passed where sleeping is forbidden: those of Rust are functions of the session's thread.
+        // SAFETY: May be called in any context, except for points that sleep (late.h). In Rust, only
+        // vmtrace_rs_begin_of() passes such a point. Its callers change the size of sets, and may sleep.
         unsafe {
             bindings::__vmtrace_late(point)
         };

@@ -53,6 +53,11 @@ impl Primitives for Kernel {
     fn barrier() {
         smp_mb(Full);
     }
+
+    #[inline(always)]
+    fn looks_again() -> bool {
+        !is_broken(bindings::VMTRACE_BREAK_NOLIVE)
+    }
 }
 
 /// A number that CPUs change.

@@ -23,6 +23,8 @@ enum {
 	VMTRACE_BREAK_NOSEAL,		/* whether the set is sealed */
 	VMTRACE_BREAK_NOSTAMP,		/* whether a change has a later number */
 	VMTRACE_BREAK_NOFETCH,		/* fetches that a page denies */
+	VMTRACE_BREAK_NOSAME,		/* whether a locked PTE is the one found */
+	VMTRACE_BREAK_NOLIVE,		/* whether a stay has ended meanwhile */
 	VMTRACE_BREAK_LATE,		/* no protection: all takes long */
 	VMTRACE_BREAK_RACE,		/* no protection: a data race */
 };

@@ -85,6 +85,8 @@ static int __init vmtrace_break_setup(char *str)
 		[VMTRACE_BREAK_NOSEAL] = "noseal",
 		[VMTRACE_BREAK_NOSTAMP] = "nostamp",
 		[VMTRACE_BREAK_NOFETCH] = "nofetch",
+		[VMTRACE_BREAK_NOSAME] = "nosame",
+		[VMTRACE_BREAK_NOLIVE] = "nolive",
 		[VMTRACE_BREAK_LATE] = "late",
 		[VMTRACE_BREAK_RACE] = "race",
 	};

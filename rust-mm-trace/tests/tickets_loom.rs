@@ -105,14 +105,19 @@ impl<T> Place<T> for Checked<T> {
     }
 }
 
-struct Loom<const ALL: bool>;
+/// Unless `LOOKS`, nobody looks at whether a stay has ended meanwhile.
+struct Loom<const ALL: bool, const LOOKS: bool = true>;
 
-impl<const ALL: bool> Primitives for Loom<ALL> {
+impl<const ALL: bool, const LOOKS: bool> Primitives for Loom<ALL, LOOKS> {
     type Atom = Number64<ALL>;
     type Place = Checked<Slot>;
 
     fn barrier() {
         fence(SeqCst);
+    }
+
+    fn looks_again() -> bool {
+        LOOKS
     }
 }
 
@@ -135,8 +140,8 @@ impl<T> Lock<T> for Mutex<T> {
     }
 }
 
-impl<const ALL: bool> Env for Loom<ALL> {
-    type P = Loom<ALL>;
+impl<const ALL: bool, const LOOKS: bool> Env for Loom<ALL, LOOKS> {
+    type P = Self;
     type Word = Checked<u64>;
     type Lock = Mutex<Table>;
 
@@ -180,11 +185,11 @@ fn explore(
     cpus: [&'static [Do]; 2],
     preemptions: usize,
 ) {
-    explore_as::<false>(set, before, cpus, preemptions);
-    explore_as::<true>(set, before, cpus, preemptions);
+    explore_as::<false, true>(set, before, cpus, preemptions);
+    explore_as::<true, true>(set, before, cpus, preemptions);
 }
 
-fn explore_as<const ALL: bool>(
+fn explore_as<const ALL: bool, const LOOKS: bool>(
     (shape, cells, patience): (Shape, usize, u64),
     before: &'static [Do],
     cpus: [&'static [Do]; 2],
@@ -195,7 +200,8 @@ fn explore_as<const ALL: bool>(
     model.max_branches = 100_000;
     model.check(move || {
         let next = Number { ordinal: 7, seq: 1 };
-        let m = Arc::new(Machine::<Loom<ALL>>::new(shape, cells, 6, next, patience));
+        let m = Machine::<Loom<ALL, LOOKS>>::new(shape, cells, 6, next, patience);
+        let m = Arc::new(m);
         run(&m, 0, before);
         let threads = [0, 1].map(|cpu| {
             let m = m.clone();
@@ -209,7 +215,7 @@ fn explore_as<const ALL: bool>(
     });
 }
 
-fn run<const ALL: bool>(m: &Machine<Loom<ALL>>, cpu: usize, list: &[Do]) {
+fn run<E: Env>(m: &Machine<E>, cpu: usize, list: &[Do]) {
     for what in list {
         match *what {
             Touch(page, how) => m.touch(cpu, page, true, how, 1),
@@ -247,6 +253,15 @@ fn a_page_is_dropped_while_it_is_evicted() {
         ],
         3,
     );
+}
+
+/// The model finds out if a CPU ends a stay that another one has ended while the page table was not
+/// locked.
+#[test]
+#[should_panic(expected = "a member's PTE is enabled")]
+fn a_stay_that_was_not_looked_at_again_is_ended_twice() {
+    const BEFORE: &[Do] = &[Touch(0, Near), Touch(2, Near)];
+    explore_as::<false, false>((PLAIN, 8, 0), BEFORE, [&[Touch(4, Far)], &[Drop(0)]], 2);
 }
 
 /// The slow one has a ticket, and perhaps nothing else, when the other one needs its slot. The

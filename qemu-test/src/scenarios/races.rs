@@ -36,6 +36,10 @@ const CONTROL: [u64; 7] = [2, 8, 10, 13, 17, 21, 37];
 /// What control-races takes away: all of that check, and only the comparison of the PTE with
 /// the one that was there before the number was taken, which admissions once did not make.
 const UNORDERED: [&str; 2] = ["noorder", "nocompare"];
+/// How the kernel reports a PTE that maps a page which is free, or has another user.
+const BAD_PTE: &str = "BUG: Bad page map";
+/// How the guest's program reports what the kernel's audit finds.
+const AUDIT: &str = "the audit finds";
 /// Seeds that run twice on two CPUs. In 5 and 17 KSM merges memory.
 const REPEATED: [u64; 3] = [2, 5, 17];
 /// The same on four CPUs.
@@ -145,6 +149,16 @@ pub fn scenarios() -> Vec<Scenario> {
         name: "control-races".into(),
         about: "without the check of the order, or a part of it, one of a few seeds fails",
         run: Box::new(control),
+    });
+    list.push(Scenario {
+        name: "control-nosame".into(),
+        about: "a re-reference that does not compare the locked PTE restores what is gone",
+        run: Box::new(|kernel| blind("nosame", BAD_PTE, kernel)),
+    });
+    list.push(Scenario {
+        name: "control-nolive".into(),
+        about: "a stay that is not looked at again is ended twice, which the audit finds",
+        run: Box::new(|kernel| blind("nolive", AUDIT, kernel)),
     });
     list
 }
@@ -417,6 +431,26 @@ fn fails_without(what: &str, kernel: &str) -> Result<bool> {
     }
     say!("  {what}: {}", found.join("\n  "));
     Ok(!found.is_empty())
+}
+
+/// Without a look at what the locked page table or the slot has now, the kernel or its audit must
+/// report `sign` in one of a few seeds.
+fn blind(what: &str, sign: &str, kernel: &str) -> Result<()> {
+    let (label, cmdline) = (format!("control-{what}"), format!("vmtrace_break={what}"));
+    // Each boot is another race.
+    for _ in 0..3 {
+        let reports = match boot(&label, &cmdline, Cpus::Disks, all_steps(CONTROL), kernel) {
+            // A boot fails if the kernel reports a problem.
+            Err(e) => vec![format!("{e:#}")],
+            Ok(out) => out.results.iter().map(|r| r.stdout.clone()).collect(),
+        };
+        let mut lines = reports.iter().flat_map(|text| text.lines());
+        if let Some(line) = lines.find(|line| line.contains(sign)) {
+            say!("  {what}: {line}");
+            return Ok(());
+        }
+    }
+    bail!("nothing reports \"{sign}\" with {what}: the seeds show nothing")
 }
 
 /// KCSAN's seeds show something only if KCSAN reports a data race of the tracer.

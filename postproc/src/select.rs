@@ -200,6 +200,16 @@ impl Options {
         self.given().next().map(|(option, _)| option)
     }
 
+    /// The same without `--mapping` and `--address`, by which [`Places`](crate::places::Places) selects
+    /// events.
+    pub fn without_places(&self) -> Options {
+        Options {
+            mapping: Vec::new(),
+            address: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Refuses options.
     ///
     /// # Errors

@@ -184,6 +184,16 @@ impl AddressSpace {
         self.maps.iter()
     }
 
+    /// The mappings of which a part lies in a range, the highest first.
+    pub fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = Mapping> {
+        let mut end = end;
+        std::iter::from_fn(move || {
+            let mapping = self.overlap(start, end)?;
+            end = mapping.start;
+            Some(mapping)
+        })
+    }
+
     /// The latest remembered removal that covers an address.
     pub fn last_removal(&self, address: u64) -> Option<&Removed> {
         self.removed

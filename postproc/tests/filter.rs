@@ -1028,7 +1028,6 @@ fn a_selection_that_makes_no_sense_names_its_option() {
             "simulate --curve --comm none",
             "--comm none keeps no reference: all 400",
         ),
-        ("events --address 1-2", "--address: an event"),
         ("simulate --fill --size 9 --comm x", "--fill"),
     ] {
         let mut line: Vec<_> = line.split(' ').collect();

@@ -37,6 +37,7 @@ mod parquet;
 mod parts;
 mod perfetto;
 mod pieces;
+mod places;
 mod policies;
 mod properties;
 mod recover;

@@ -256,6 +256,8 @@ class Trace:
         until: str | None = None,
         process: Process | None = None,
         comm: Names | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
     ) -> Table:
         """A row for each event, in the order of the trace; only of some types if these are named, as in
         ``events('map', 'unmap')``.
@@ -266,24 +268,47 @@ class Trace:
         null), vtime (ticks; null if the trace has none). Then come the own fields of these types,
         null for events that have no such field. Addresses are int64, other numbers of 64 bits uint64.
 
-        ``pid`` is the process that caused the event, and ``mm`` the address space that it is about. The
-        other arguments are those of all methods, as ``postproc events`` has them.
+        ``pid`` is the process that caused the event, and ``mm`` the address space that it is about.
+        ``mapping`` and ``address`` select the events that have a page or a range of addresses there. The
+        other arguments are those of all methods. ``postproc events`` has all of them, too.
         """
-        selection = selected(where=where, since=since, until=until, process=process, comm=comm)
+        selection = selected(
+            where=where,
+            since=since,
+            until=until,
+            process=process,
+            comm=comm,
+            mapping=mapping,
+            address=address,
+        )
         return Table(self._native.events(list(types), pid, mm, selection))
 
     def mappings(
-        self, *, pid: int | None = None, seq: int | None = None, at_open: str | None = None
+        self,
+        *,
+        pid: int | None = None,
+        seq: int | None = None,
+        at_open: str | None = None,
+        until: str | None = None,
+        process: Process | None = None,
+        mapping: Names | None = None,
+        address: Addresses | None = None,
     ) -> Frame:
         """What was mapped at a moment, as /proc/PID/maps showed it: of each process that lived then.
 
-        The moment is after the event with number ``seq``; or when a file of the name ``at_open`` was
-        first opened; or else the trace's end.
+        The moment is after the event with number ``seq``; when a file of the name ``at_open`` was first
+        opened; or at the time ``until``, such as ``'1.5s'`` or ``'90%'``. Without any of them, it is the
+        trace's end. ``process``, ``mapping`` and ``address`` select what is shown, as ``postproc maps``
+        does it. ``pid`` is another name of ``process``.
 
         Columns: process, comm, mm, start and end (bytes, int64), prot (such as r-x), shared, offset
         (bytes; 0 without a file), dev, ino, name.
         """
-        return Frame(self._native.mappings(pid, seq, at_open))
+        if pid is not None and process is not None:
+            raise ValueError("give pid or process, not both")
+        who = process if pid is None else pid
+        selection = selected(until=until, process=who, mapping=mapping, address=address)
+        return Frame(self._native.mappings(seq, at_open, selection))
 
     def check(
         self, *, frames: bool = False, allow_loss: bool = False, examples: int = 5

@@ -10,6 +10,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use postproc::error::Error;
 use postproc::filter::{Clause, EventFilter};
 use postproc::pipeline::Observer;
+use postproc::places::Places;
+use postproc::select::Options;
 use postproc::trace::wire::event_fields;
 use postproc::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
 
@@ -146,6 +148,8 @@ pub struct Wanted {
     pub pid: Option<u32>,
     pub mm: Option<u32>,
     pub clause: Option<Clause>,
+    /// Of these, the places. The others are in `clause`.
+    pub options: Options,
 }
 
 /// The rows so far.
@@ -344,6 +348,7 @@ pub fn table(trace: &Arc<Trace>, wanted: Wanted) -> Result<Table> {
         let start = trace.header().start_time_ns;
         let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
         let mut filter = wanted.clause.as_ref().map(|c| EventFilter::new(c, &trace));
+        let mut places = Places::new(&wanted.options, &trace);
         let (mut observer, mut unwatched) = (output.observer(), 0);
         while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
             unwatched += 1;
@@ -360,7 +365,8 @@ pub fn table(trace: &Arc<Trace>, wanted: Wanted) -> Result<Table> {
                 || wanted.types.iter().any(|t| t == event.name()))
                 && wanted.pid.is_none_or(|pid| event.tgid.0 == pid)
                 && wanted.mm.is_none_or(|mm| event.mm.0 == mm);
-            if !is_wanted || !filter.as_mut().is_none_or(|f| f.judge(&event)) {
+            let is_there = places.as_mut().is_none_or(|places| places.judge(&event));
+            if !is_there || !is_wanted || !filter.as_mut().is_none_or(|f| f.judge(&event)) {
                 continue;
             }
             rows.push(&event, start);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use postproc::error::Error;
+use postproc::maps::NoMoment;
 use postproc::pipeline::Observer;
 use postproc::select::Unselectable;
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
@@ -75,6 +76,16 @@ impl From<Error> for Failure {
         match error {
             Error::Interrupted => Failure::Gone,
             _ => Failure::Trace(text),
+        }
+    }
+}
+
+impl From<NoMoment> for Failure {
+    fn from(error: NoMoment) -> Self {
+        match error {
+            NoMoment::Trace(error) => error.into(),
+            NoMoment::Share(error) => error.into(),
+            NoMoment::Later | NoMoment::NothingLeftOut => Failure::trace(error.to_string()),
         }
     }
 }

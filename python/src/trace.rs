@@ -6,6 +6,7 @@ use std::sync::Arc;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::filter::LeftOut;
+use postproc::maps::{Only, When};
 use postproc::pipeline;
 use postproc::stretch;
 use postproc::summary::{Summary, Threads, Wanted, demand_times};
@@ -120,16 +121,16 @@ impl Trace {
         selected: Selected,
     ) -> PyResult<Table> {
         let only = selected.read(Subject::Events)?;
-        let clause = only.clause.as_ref();
-        let clause = only
-            .options
-            .clause(clause, Subject::Events, &self.0, true)
+        let options = only.options.without_places();
+        let clause = options
+            .clause(only.clause.as_ref(), Subject::Events, &self.0, true)
             .map_err(Failure::from)?;
         let wanted = events::Wanted {
             types,
             pid,
             mm,
             clause,
+            options: only.options,
         };
         Ok(events::table(&self.0, wanted)?)
     }
@@ -138,16 +139,27 @@ impl Trace {
     fn mappings(
         &self,
         py: Python<'_>,
-        pid: Option<u32>,
         seq: Option<u64>,
         at_open: Option<String>,
+        selected: Selected,
     ) -> PyResult<Batch> {
-        if seq.is_some() && at_open.is_some() {
-            return Err(Failure::argument("give seq or at_open, not both").into());
+        let options = selected.read(Subject::References)?.options;
+        let given = [seq.is_some(), at_open.is_some(), options.until.is_some()];
+        if given.iter().filter(|&&is_given| is_given).count() > 1 {
+            return Err(Failure::argument("give one of seq, at_open and until").into());
         }
-        let wanted = mappings::Wanted { pid, seq, at_open };
         let trace = &self.0;
-        work(py, |signals| mappings::table(trace, &wanted, signals))
+        let only = Only::new(&options.mapping, &options.address, trace);
+        let when = When {
+            seq,
+            until: options.until,
+            at_open,
+            without: None,
+        };
+        let process = options.process.as_ref();
+        work(py, |signals| {
+            mappings::table(trace, &when, process, &only, signals)
+        })
     }
 
     /// The findings of all rules, as JSON.

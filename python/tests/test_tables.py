@@ -229,6 +229,9 @@ def test_which_events(postproc):
         ({"process": pid, "since": "10%"}, ["--process", pid, "--since", "10%"]),
         ({"comm": ["stack*", "sh"], "until": "90%"}, ["--comm", "stack*", "--comm", "sh", "--until", "90%"]),
         ({"process": "stacked", "where": where}, ["--process", "stacked", "--where", where]),
+        ({"mapping": ["[stack]", "ld-*"]}, ["--mapping", "[stack]", "--mapping", "ld-*"]),
+        ({"address": 0x7FFFFFFFE123}, ["--address", "0x7fffffffe123"]),
+        ({"address": range(0, 0x7000_0000_0000)}, ["--address", "0..0x700000000000"]),
     ):
         some = trace.events(**options).rows()
         theirs = postproc.lines("events", path, *arguments)
@@ -272,8 +275,26 @@ def test_moments(postproc):
     assert set(trace.mappings(pid=pid, at_open=opened["name"])["process"]) == {pid}
     with pytest.raises(kvmtrace.TraceError, match="the trace ends before that moment"):
         trace.mappings(at_open="no such file")
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="give one of seq, at_open and until"):
         trace.mappings(seq=1, at_open="x")
+    with pytest.raises(ValueError, match="give pid or process"):
+        trace.mappings(pid=1, process="sh")
+
+
+def test_what_is_mapped_is_selected(postproc):
+    path = trace_path("fork-exec")
+    trace = kvmtrace.open(path)
+    for options, arguments in (
+        ({"until": "50%"}, ["--until", "50%"]),
+        ({"until": "50%", "process": 52}, ["--until", "50%", "--process", 52]),
+        ({"until": "60%", "process": "fork*"}, ["--until", "60%", "--process", "fork*"]),
+        ({"until": "60%", "mapping": "[stack]"}, ["--until", "60%", "--mapping", "[stack]"]),
+        ({"until": "60%", "address": "0..0x700000000000"}, ["--until", "60%", "--address", "0..0x700000000000"]),
+    ):
+        theirs = postproc.json("maps", path, *arguments)["processes"]
+        theirs = [(p["pid"], m["start"], m["end"]) for p in theirs for m in p["maps"]]
+        ours = trace.mappings(**options).rows()
+        assert ours and [(m["process"], m["start"], m["end"]) for m in ours] == theirs
 
 
 @pytest.mark.parametrize(

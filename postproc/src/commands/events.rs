@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::filter::{Clause, EventFilter};
-use crate::select::{OF_PLACE, Options};
+use crate::places::Places;
+use crate::select::Options;
 use crate::trace::wire::event_names;
 use crate::trace::{Event, Fields, MapKind, Members, Merge, NoNews, Step, StreamKind, Trace};
 use clap::Args;
@@ -30,12 +31,17 @@ use super::{BAD_TRACE, Windows, clause_of_events};
 /// address space that was ending when the piece began.
 #[derive(Args)]
 #[command(
-    mut_arg("mapping", |arg| arg.hide(true)),
-    mut_arg("address", |arg| arg.hide(true))
+    mut_arg("mapping", |arg| arg
+        .help("Take only events about mappings of this name; can be given several times")
+        .long_help(MAPPING)),
+    mut_arg("address", |arg| arg
+        .help("Take only events about these addresses: 0x7f00..0x8f00, 7f00-8f00 or an address")
+        .long_help(ADDRESS))
 )]
 #[command(after_help = "Examples:\n  \
     postproc events run.vmt\n  \
     postproc events run.vmt --type open,read,write --pid 42\n  \
+    postproc events run.vmt --mapping '[heap]' --since 50%\n  \
     postproc events run.vmt --where 'comm ~ \"sqlite*\" && class in (file, io)'\n  \
     postproc events run.vmt --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
@@ -70,8 +76,14 @@ pub struct EventsArgs {
     options: Options,
 }
 
-/// Why events cannot be selected by a place.
-const NO_PLACE: &str = "an event is not a reference to one place";
+/// The help of `--mapping` and `--address`.
+const MAPPING: &str = "Take only events about mappings of this name; can be given several times\n\n\
+    These are the events that have a page or a range of addresses of which a part is mapped by this name, \
+    before the event or after it: map, unmap, move, protect, advise, cow, swap_in and others. The name is a \
+    file's without its directories (libc.so.6), a name in brackets ([heap]), or a pattern ('*.so*').";
+const ADDRESS: &str = "Take only events about these addresses: 0x7f00..0x8f00 (the end is not included), a \
+    range as in /proc/PID/maps (7f00-8f00), or an address, which stands for its page; can be given several \
+    times. These are the events that have a page or a range of addresses which overlaps one of these ranges";
 
 pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
     args.windows.each(&args.trace, |trace| run_one(args, trace))
@@ -79,9 +91,10 @@ pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let start = trace.header().start_time_ns;
-    args.options.refuse(&OF_PLACE, NO_PLACE)?;
     let clause = args.clause.as_ref();
-    let clause = args.options.clause(clause, Subject::Events, trace, true)?;
+    let options = args.options.without_places();
+    let clause = options.clause(clause, Subject::Events, trace, true)?;
+    let mut places = Places::new(&args.options, trace);
     let types: BTreeSet<_> = args.types.iter().map(String::as_str).collect();
     let wanted = |event: &Event<'_>| {
         (types.is_empty() || types.contains(event.name()))
@@ -97,7 +110,9 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                 if let Some(filter) = &mut filter {
                     filter.follow(&event);
                 }
-                if !wanted(&event) || !filter.as_mut().is_none_or(|f| f.judge(&event)) {
+                let is_there = places.as_mut().is_none_or(|places| places.judge(&event));
+                if !is_there || !wanted(&event) || !filter.as_mut().is_none_or(|f| f.judge(&event))
+                {
                     continue;
                 }
                 let line = if args.json {

@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::filter::{Filters, LeftOut};
-use crate::process::Tasks;
-use crate::select::{Addresses, Moment, Who, is_mapping};
-use crate::space::{Mapping, MmState, Space};
-use crate::trace::{Body, Merge, Step, StreamKind, Trace};
+use crate::filter::LeftOut;
+use crate::maps::{Only, Range, State, When};
+use crate::select::{Addresses, Moment, Who};
+use crate::trace::Trace;
 use crate::units::Mm;
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -80,49 +79,17 @@ pub struct MapsArgs {
 /// More mappings are printed on request only: a trace of a megabyte may have ten million.
 const MOST: usize = 1_000_000;
 
-/// A range of an address space.
-#[derive(Serialize)]
-struct Range<'s> {
-    start: u64,
-    end: u64,
-    prot: u8,
-    shared: bool,
-    /// 0 for a mapping that has no file.
-    offset: u64,
-    dev: u64,
-    ino: u64,
-    name: &'s str,
-}
-
 /// The ranges of an address space. There may be many more in all address spaces than a trace
 /// has bytes, so they are made as they are printed.
 struct Ranges<'s> {
-    space: &'s Space,
+    state: &'s State,
     mm: Mm,
-    only: Only<'s>,
+    only: &'s Only,
 }
 
-/// Which mappings are shown.
-#[derive(Clone, Copy)]
-struct Only<'s> {
-    mapping: &'s [String],
-    address: &'s [Addresses],
-    page_size: u64,
-}
-
-impl Only<'_> {
-    fn has(self, range: &Range<'_>) -> bool {
-        let overlaps = |a: &Addresses| {
-            let bounds = a.bounds(self.page_size);
-            *bounds.start() < range.end && *bounds.end() >= range.start
-        };
-        let is_named = |wanted: &String| is_mapping(wanted, range.name);
-        (self.mapping.is_empty() || self.mapping.iter().any(is_named))
-            && (self.address.is_empty() || self.address.iter().any(overlaps))
-    }
-
-    fn is_all(self) -> bool {
-        self.mapping.is_empty() && self.address.is_empty()
+impl<'s> Ranges<'s> {
+    fn iter(&self) -> impl Iterator<Item = Range<'s>> + use<'s> {
+        self.state.ranges(self.mm, self.only)
     }
 }
 
@@ -162,50 +129,16 @@ pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
-    let (mut space, mut tasks) = (Space::default(), Tasks::default());
-    let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
-    let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
-    let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
-    let start_ns = trace.header().start_time_ns;
-    let until = args
-        .until
-        .map(|moment| moment.after_begin("--until", trace));
-    let until = until.transpose()?.map(|ns| start_ns.saturating_add(ns));
-    let (mut left_out, mut filters) = (false, Filters::default());
-    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
-        if event.seq > limit {
-            found = true;
-            break;
-        }
-        if until.is_some_and(|ns| event.time_ns >= ns) {
-            break;
-        }
-        last = event.seq;
-        if args.without == Some(event.seq) {
-            left_out = true;
-            continue;
-        }
-        issues += space.apply(&event).len();
-        tasks.apply(&event);
-        filters.apply(&event);
-        let here = |name: &[u8]| args.at_open.as_ref().is_some_and(|n| n.as_bytes() == name);
-        if matches!(event.body, Body::Open(open) if here(open.name)) {
-            found = true;
-            break;
-        }
-    }
-    anyhow::ensure!(found || last == limit, "the trace ends before that moment");
-    anyhow::ensure!(
-        left_out || args.without.is_none(),
-        "no event before that moment has the number that --without gives"
-    );
-    let process = args.process.as_ref();
-    let only = Only {
-        mapping: &args.mapping,
-        address: &args.address,
-        page_size: trace.header().page_size(),
+    let when = When {
+        seq: args.seq,
+        until: args.until,
+        at_open: args.at_open.clone(),
+        without: args.without,
     };
-    if !args.all && only.is_all() && exceeds(&space, &tasks, process, only) {
+    let state = State::at(&when, trace, || true)?;
+    let process = args.process.as_ref();
+    let only = Only::new(&args.mapping, &args.address, trace);
+    if !args.all && only.is_all() && exceeds(&state, process) {
         anyhow::bail!(
             "{}: the processes have more than {} mappings at that moment: give --process for one \
              process, or --all for all of them",
@@ -214,9 +147,9 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         );
     }
     let maps = Maps {
-        seq: last,
-        processes: processes(&space, &tasks, process, only),
-        filtered: LeftOut::of(trace, &filters),
+        seq: state.seq,
+        processes: processes(&state, process, &only),
+        filtered: LeftOut::of(trace, &state.filters),
     };
     match (process, maps.processes.is_empty()) {
         (_, true) if !only.is_all() => {
@@ -240,15 +173,17 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
             note!("{}", left_out_text(left_out));
         }
     }
-    let damage: Vec<_> = merge.take_damage().collect();
-    for d in trace.index().damage.iter().chain(&damage) {
+    for d in trace.index().damage.iter().chain(&state.damage) {
         note!("{d}");
     }
-    if issues > 0 {
-        note!("{issues} events contradict others: see `postproc check`");
+    if state.issues > 0 {
+        note!(
+            "{} events contradict others: see `postproc check`",
+            state.issues
+        );
     }
     Ok(
-        if issues == 0 && damage.is_empty() && trace.index().damage.is_empty() {
+        if state.issues == 0 && state.damage.is_empty() && trace.index().damage.is_empty() {
             ExitCode::SUCCESS
         } else {
             ExitCode::from(BAD_TRACE)
@@ -256,79 +191,30 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn processes<'s>(
-    space: &'s Space,
-    tasks: &'s Tasks,
-    process: Option<&Who>,
-    only: Only<'s>,
-) -> Vec<Process<'s>> {
-    let mut list: Vec<Process<'s>> = tasks
-        .living()
+fn processes<'s>(state: &'s State, process: Option<&Who>, only: &'s Only) -> Vec<Process<'s>> {
+    let living = state.living().into_iter();
+    living
         .filter(|p| process.is_none_or(|who| who.is(p.tgid.0, &p.comm)))
-        .filter(|p| space.state(p.mm) == MmState::Live)
         .map(|p| Process {
             pid: p.tgid.0,
             comm: &p.comm,
             mm: p.mm.0,
             maps: Ranges {
-                space,
+                state,
                 mm: p.mm,
                 only,
             },
         })
         .filter(|p| only.is_all() || p.maps.iter().next().is_some())
-        .collect();
-    list.sort_by_key(|p| p.pid);
-    list
+        .collect()
 }
 
 /// Whether there are more than [`MOST`] mappings. No more are counted.
-fn exceeds(space: &Space, tasks: &Tasks, process: Option<&Who>, only: Only<'_>) -> bool {
-    let processes = processes(space, tasks, process, only);
-    let spaces = processes.iter().filter_map(|p| space.get(p.maps.mm));
+fn exceeds(state: &State, process: Option<&Who>) -> bool {
+    let all = Only::default();
+    let processes = processes(state, process, &all);
+    let spaces = processes.iter().filter_map(|p| state.space.get(p.maps.mm));
     spaces.flat_map(|s| s.mappings()).nth(MOST).is_some()
-}
-
-impl<'s> Ranges<'s> {
-    fn iter(&self) -> impl Iterator<Item = Range<'s>> + use<'s> {
-        let space = self.space;
-        let mappings = space.get(self.mm).into_iter().flat_map(|s| s.mappings());
-        let mut ranges = mappings.map(|mapping| range(space, &mapping)).peekable();
-        let whole = std::iter::from_fn(move || {
-            let mut range = ranges.next()?;
-            while let Some(next) = ranges.next_if(|next| follows(&range, next)) {
-                range.end = next.end;
-            }
-            Some(range)
-        });
-        let only = self.only;
-        whole.filter(move |range| only.has(range))
-    }
-}
-
-/// Whether two ranges are printed as one.
-fn follows(before: &Range<'_>, range: &Range<'_>) -> bool {
-    let like = |r: &Range<'_>| (r.prot, r.shared, r.dev, r.ino);
-    let offset = before.offset.wrapping_add(before.end - before.start);
-    before.end == range.start
-        && like(before) == like(range)
-        && before.name == range.name
-        && (range.ino == 0 || offset == range.offset)
-}
-
-fn range<'s>(space: &'s Space, mapping: &Mapping) -> Range<'s> {
-    let object = space.object(mapping.object);
-    let file = object.file;
-    Range {
-        start: mapping.start,
-        end: mapping.end,
-        prot: mapping.prot.0,
-        shared: mapping.is_shared(),
-        offset: if file.ino == 0 { 0 } else { mapping.offset },
-        dev: file.dev,
-        ino: file.ino,
-        name: space.name(mapping),
-    }
 }
 
 fn text(maps: &Maps<'_>, out: &mut dyn Write) -> std::io::Result<()> {

@@ -14,6 +14,7 @@
 //! - `unlisted`: not at all.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use rust_mm_trace::uapi;
 use serde::Serialize;
@@ -297,6 +298,41 @@ bodies! {
         },
         /// Everything was described.
         VMTRACE_EV_CHECKPOINT_END => CheckpointEnd,
+    }
+}
+
+impl Body<'_> {
+    /// The addresses that the event is about, of its address space: none, one range, or for a move two.
+    /// A page has `page_size` bytes.
+    pub fn places(&self, page_size: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let of_page = |page: u64| Some(page..page.saturating_add(page_size));
+        let (first, second) = match *self {
+            Body::Map(MapBody { start, end, .. })
+            | Body::Unmap { start, end }
+            | Body::Protect { start, end, .. }
+            | Body::Advise { start, end, .. }
+            | Body::ShmAt(ShmBody { start, end, .. })
+            | Body::ShmDt(ShmBody { start, end, .. })
+            | Body::Region(RegionBody { start, end, .. }) => (Some(start..end), None),
+            Body::Move {
+                old_start,
+                old_len,
+                new_start,
+                new_len,
+                ..
+            } => (
+                Some(old_start..old_start.saturating_add(old_len)),
+                Some(new_start..new_start.saturating_add(new_len)),
+            ),
+            Body::Cow(FrameBody { page, .. })
+            | Body::Ksm(FrameBody { page, .. })
+            | Body::Migrate(FrameBody { page, .. })
+            | Body::SwapIn(SwapBody { page, .. })
+            | Body::SwapOut(SwapBody { page, .. })
+            | Body::Gup { page, .. } => (of_page(page), None),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
     }
 }
 

@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use postproc::maps::{Only, State, When};
-use postproc::trace::Trace;
-use postproc::units::Mm;
+use postproc::testing::TraceBuilder;
+use postproc::trace::{FileId, Trace};
+use postproc::units::{Mm, Prot};
+use rust_mm_trace::uapi;
 use serde_json::Value;
 
 use crate::support;
@@ -114,45 +116,141 @@ fn is_mapped(trace: &Trace, seq: u64, event: &Value, only: &Only) -> bool {
     })
 }
 
+/// Names of mappings of each trace, of which all have some events.
+const NAMES: [&[&str]; 2] = [
+    &["[stack]", "[anon]", "fork-cow", "fork*"],
+    &["[stack]", "[anon]", "ksm"],
+];
+
 #[test]
 fn events_of_mappings() {
-    for name in TRACES {
+    for (name, wanted) in TRACES.into_iter().zip(NAMES) {
         let trace = Trace::open(path(name)).unwrap();
         let all = events(name, &[]);
-        for wanted in ["[stack]", "[heap]", "[anon]", "ld-*", "busy*"] {
-            let only = Only::new(&[wanted.into()], &[], &trace);
+        for wanted in wanted {
+            let only = Only::new(&[(*wanted).into()], &[], &trace);
             let is_there = |e: &&Value| {
                 let seq = e["seq"].as_u64().unwrap();
-                [seq.saturating_sub(1), seq]
-                    .iter()
-                    .any(|&seq| is_mapped(&trace, seq, e, &only))
+                let around = [seq.saturating_sub(1), seq];
+                around.iter().any(|&seq| is_mapped(&trace, seq, e, &only))
             };
             let expected = numbers(all.iter().filter(is_there));
-            println!("{name} {wanted}: {} of {}", expected.len(), all.len());
+            let some = 1..all.len();
+            assert!(some.contains(&expected.len()), "{name} {wanted}");
             let found = numbers(&events(name, &["--mapping", wanted]));
             assert_eq!(found, expected, "{name} --mapping {wanted}");
         }
     }
 }
 
-/// Both fit, and other selections, too.
+/// All selections must fit.
 #[test]
-fn all_selections_must_fit() {
+fn places_beside_other_selections() {
     let name = TRACES[0];
     let stack = events(name, &["--mapping", "[stack]"]);
-    let wanted = places(stack.last().unwrap())[0].clone();
-    let address = format!("{:#x}..{:#x}", wanted.start, wanted.end);
-    let both = events(name, &["--mapping", "[stack]", "--address", &address]);
-    let there = numbers(&events(name, &["--address", &address]));
-    assert!(!both.is_empty() && both.len() < stack.len());
-    assert!(numbers(&both).iter().all(|seq| there.contains(seq)));
-    let late = events(name, &["--mapping", "[stack]", "--since", "50%"]);
+    let last = numbers(&stack).last().copied();
+    let time = stack.last().unwrap()["ns"].to_string() + "ns";
+    let late = events(name, &["--mapping", "[stack]", "--since", &time]);
+    assert_eq!(numbers(&late).last().copied(), last);
+    assert!(late.len() < stack.len());
     let cow = events(name, &["--mapping", "[stack]", "--type", "cow"]);
-    assert!(late.len() < stack.len() && cow.len() < stack.len());
+    let is_cow = |e: &&Value| e["event"] == "cow";
+    let expected = numbers(stack.iter().filter(is_cow));
+    assert!(!expected.is_empty() && expected.len() < stack.len());
+    assert_eq!(numbers(&cow), expected);
     // Files are nowhere.
     let opened = events(
         name,
         &["--type", "open,read", "--address", "0..0x7fffffffffff"],
     );
     assert_eq!(opened, Vec::<Value>::new());
+}
+
+const HUGE: u64 = 2 << 20;
+
+/// A trace with two mappings side by side, huge pages, and a page that is pinned when its process forks.
+fn made() -> TraceBuilder {
+    let mut b = TraceBuilder::new(1, 8);
+    b.task(0, 10, 10, 1, "one");
+    b.map_anon(0, 10, 1, 0x1000, 0x3000, Prot(3));
+    let file = FileId {
+        dev: 8 << 20,
+        ino: 7,
+        generation: 0,
+    };
+    let (file_map, huge) = (uapi::VMTRACE_MAP_FILE, uapi::VMTRACE_MAP_HUGETLB);
+    b.map(
+        0,
+        10,
+        1,
+        0x3000..0x5000,
+        Prot(3),
+        file_map,
+        0,
+        file,
+        0,
+        "data",
+    );
+    let flags = 21 << uapi::VMTRACE_MAP_PAGE_SHIFT;
+    let range = HUGE..3 * HUGE;
+    b.map(
+        0,
+        10,
+        1,
+        range,
+        Prot(3),
+        huge,
+        flags,
+        FileId { ino: 8, ..file },
+        0,
+        "huge",
+    );
+    // Of both of the first mappings.
+    b.protect(0, 10, 1, 0x2000, 0x4000, Prot(1));
+    b.cow(0, 10, 1, 2 * HUGE);
+    b.fork_pinned(0, 10, 1, 11, 2, &[0x1000]);
+    b.unmap(0, 10, 1, 0x3000, 0x5000);
+    b
+}
+
+/// The names of the events that are printed.
+#[track_caller]
+fn kinds(args: &[&str]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("t.vmt"), made().finish()).unwrap();
+    let args = [&["events", "t.vmt", "--json"], args].concat();
+    let output = support::postproc(&args, directory.path());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let values = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    values
+        .map(|e: Value| e["event"].as_str().unwrap().into())
+        .collect()
+}
+
+#[test]
+fn one_part_of_an_event_fits_both_options() {
+    assert_eq!(kinds(&["--mapping", "data"]), ["map", "protect", "unmap"]);
+    assert_eq!(
+        kinds(&["--mapping", "data", "--address", "0x3000..0x4000"]),
+        ["map", "protect", "unmap"]
+    );
+    // The protection is of this page, which is not the file's.
+    let both = ["--mapping", "data", "--address", "0x2000"];
+    assert_eq!(kinds(&both), Vec::<String>::new());
+    assert_eq!(kinds(&["--address", "0x2000"]), ["map", "protect"]);
+}
+
+#[test]
+fn a_huge_page_is_as_large_as_it_is() {
+    let last = format!("{:#x}", 3 * HUGE - 1);
+    assert_eq!(kinds(&["--address", &last]), ["map", "cow"]);
+    let before = format!("{:#x}", 2 * HUGE - 1);
+    assert_eq!(kinds(&["--address", &before]), ["map"]);
+}
+
+#[test]
+fn a_page_that_fork_copies_at_once_is_where_the_parent_has_it() {
+    assert_eq!(kinds(&["--mapping", "[anon]"]), ["map", "protect", "cow"]);
+    assert_eq!(kinds(&["--address", "0x1000"]), ["map", "cow"]);
 }

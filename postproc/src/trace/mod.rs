@@ -44,6 +44,7 @@ pub use split::{By, MadePiece, Plan, SplitTrace, plan, split};
 pub use unite::unite;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind, NoNews,
-    PacketHead, Ref, RefFlags, RegionBody, SampledBy, Sampling, Sets, ShmBody, Status, StreamId,
-    StreamKind, Uuid, Why, WindowAccount, WindowEnd, WindowPlan, event_name, mend_checksums,
+    PacketHead, Place, Ref, RefFlags, RegionBody, SampledBy, Sampling, Sets, ShmBody, Status,
+    StreamId, StreamKind, Uuid, Why, WindowAccount, WindowEnd, WindowPlan, event_name,
+    mend_checksums,
 };

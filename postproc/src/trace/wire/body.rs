@@ -301,11 +301,20 @@ bodies! {
     }
 }
 
+/// What an event is about, of its address space.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The page with this address, which may be a huge one.
+    Page(u64),
+    /// Addresses.
+    Range(Range<u64>),
+}
+
 impl Body<'_> {
-    /// The addresses that the event is about, of its address space: none, one range, or for a move two.
-    /// A page has `page_size` bytes.
-    pub fn places(&self, page_size: u64) -> impl Iterator<Item = Range<u64>> + use<> {
-        let of_page = |page: u64| Some(page..page.saturating_add(page_size));
+    /// The places that the event is about: none, one, or for a move two.
+    pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        let range = |start, end| Some(Place::Range(start..end));
+        let long = |start: u64, length| range(start, start.saturating_add(length));
         let (first, second) = match *self {
             Body::Map(MapBody { start, end, .. })
             | Body::Unmap { start, end }
@@ -313,23 +322,20 @@ impl Body<'_> {
             | Body::Advise { start, end, .. }
             | Body::ShmAt(ShmBody { start, end, .. })
             | Body::ShmDt(ShmBody { start, end, .. })
-            | Body::Region(RegionBody { start, end, .. }) => (Some(start..end), None),
+            | Body::Region(RegionBody { start, end, .. }) => (range(start, end), None),
             Body::Move {
                 old_start,
                 old_len,
                 new_start,
                 new_len,
                 ..
-            } => (
-                Some(old_start..old_start.saturating_add(old_len)),
-                Some(new_start..new_start.saturating_add(new_len)),
-            ),
+            } => (long(old_start, old_len), long(new_start, new_len)),
             Body::Cow(FrameBody { page, .. })
             | Body::Ksm(FrameBody { page, .. })
             | Body::Migrate(FrameBody { page, .. })
             | Body::SwapIn(SwapBody { page, .. })
             | Body::SwapOut(SwapBody { page, .. })
-            | Body::Gup { page, .. } => (of_page(page), None),
+            | Body::Gup { page, .. } => (Some(Place::Page(page)), None),
             _ => (None, None),
         };
         first.into_iter().chain(second)

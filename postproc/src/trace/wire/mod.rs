@@ -66,7 +66,7 @@ use serde::Serialize;
 use zerocopy::FromBytes;
 
 pub use body::{
-    Body, Call, FileBody, FileId, FileKind, FrameBody, IoBody, MapBody, MapKind, RegionBody,
+    Body, Call, FileBody, FileId, FileKind, FrameBody, IoBody, MapBody, MapKind, Place, RegionBody,
     ShmBody, SwapBody,
 };
 pub use event::{Event, NoNews, event_fields, event_name, event_names};

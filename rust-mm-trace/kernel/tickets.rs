@@ -152,8 +152,7 @@ pub trait Primitives {
     type Place: Place<Slot>;
     /// Orders all accesses before with all accesses after (`smp_mb()`).
     fn barrier();
-    /// Whether [`Set::end`] looks at whether the stay has ended meanwhile. Not so in negative controls
-    /// only.
+    /// Whether [`Set::end`] looks again at whether the stay has ended. Only a negative control does not.
     #[inline(always)]
     fn looks_again() -> bool {
         true
@@ -1184,7 +1183,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             return End::Gone;
         }
         let mut seen = false;
-        // SAFETY: The page table is locked, and the slot is live.
+        // SAFETY: The page table is locked, and the slot is live. A negative control breaks this.
         let first = way.renews && unsafe { self.is_first(cell, t.time, &way.epoch_of) };
         if first || self.clock && way.may {
             // SAFETY: As above.

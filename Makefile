@@ -98,6 +98,9 @@ test-kcsan: kernel tools ## look for races on a kernel with KCSAN
 	@scripts/kernel.sh kcsan
 	@$(QT) corners control-kcsan races- --seeds $(or $(SEEDS),100..140) --kernel kcsan
 
+day: kernel tools image ## a trace of a whole system for 24 hours of the guest's time, in pieces: memory does not grow
+	@$(QT) corners day-
+
 selftests: kernel tools image ## the kernel's own mm selftests, untraced and traced
 	@scripts/selftests.sh
 	@$(QT) corners selftests
@@ -175,5 +178,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures gallery controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test metal reproducible dist
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures gallery controls same oracle fidelity corners selftests races day boot test-debug test-kcsan test-wide bench wheel python-test browser-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test metal reproducible dist
 .DEFAULT_GOAL := help

@@ -401,6 +401,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::selftests::full());
             list.extend(scenarios::boot::full());
             list.extend(scenarios::faults::full());
+            list.extend(scenarios::day::full());
             list.extend(scenarios::wide::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs, keep)

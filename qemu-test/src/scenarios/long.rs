@@ -18,7 +18,15 @@ const LONG: &[(&str, &[&str])] = &[
         &["programs-32-exact", "programs-512-exact"],
     ),
     ("programs-64-smp", &["programs-512-smp"]),
-    ("late-admissions", &["late-copies", "control-races"]),
+    (
+        "late-admissions",
+        &[
+            "late-copies",
+            "control-races",
+            "control-nosame",
+            "control-nolive",
+        ],
+    ),
     ("segments-million", &["segments-stop"]),
     ("segments-resize-exact", &["segments-resize-smp"]),
     ("segments-least-fifo-exact", &["segments-least-fifo-smp"]),
@@ -99,6 +107,8 @@ const LONG: &[(&str, &[&str])] = &[
     ("fidelity-sets", &["fidelity-one-set"]),
     ("fidelity-noflush", &["fidelity-sets-noflush"]),
     ("packed-smp", &["packed"]),
+    // It removes pieces, too, in some seconds, and leaves out how much memory that takes.
+    ("rotate-keep", &["day-2h", "day-control"]),
     ("filter-smp", &["filter-marks"]),
     ("filter-changes", &["filter-noorder"]),
     ("races-1-6-turns", &["races-repeat"]),

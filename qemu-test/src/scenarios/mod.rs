@@ -11,6 +11,7 @@ pub mod controls;
 pub mod corners;
 pub mod counting;
 pub mod damon;
+pub mod day;
 pub mod defects;
 pub mod early;
 pub mod faults;
@@ -103,6 +104,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(permissions::scenarios());
     list.extend(rings::scenarios());
     list.extend(rotate::scenarios());
+    list.extend(day::scenarios());
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());

@@ -163,8 +163,13 @@ pub(super) fn unpacked(out: &Outcome, slot: usize) -> Result<PathBuf> {
     Ok(to)
 }
 
+/// The number of the last of some pieces, which come in order.
+pub(super) fn newest(pieces: &[Piece]) -> u64 {
+    pieces.last().map_or(0, |piece| piece.number)
+}
+
 /// A piece, as it says itself.
-struct Piece {
+pub(super) struct Piece {
     number: u64,
     first_seq: u64,
     next_seq: Option<u64>,
@@ -173,7 +178,7 @@ struct Piece {
 
 /// The pieces in a directory, which has nothing else. Each passes its check, and they follow each
 /// other without a gap.
-fn good_pieces(directory: &Path) -> Result<Vec<Piece>> {
+pub(super) fn good_pieces(directory: &Path) -> Result<Vec<Piece>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         names.push(entry?.file_name().to_string_lossy().into_owned());

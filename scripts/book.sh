@@ -17,6 +17,8 @@ mkdir -p "$stage/src"
 cp -R "$TOP"/docs/. "$TOP"/{README,ARCHITECTURE,CONTRIBUTING,CHANGELOG}.md "$TOP/LICENSE" "$stage/src"
 mv "$stage/src/book.toml" "$stage"
 sed -i -E 's,\]\(\.\./,](,g; s,\]\(docs/,](,g' "$stage"/src/*.md
+# mdBook names the page of a README.md index.html, and leaves links to it as they are.
+find "$stage/src" -name '*.md' ! -name SUMMARY.md -exec sed -i 's,](README\.md,](index.md,g' {} +
 
 # The reference of commands is their own help: a page for each group of `kvmtrace --help`, below docs/commands.md.
 python3 - "$tool" "$stage/src" <<'PYTHON' || die "the help of $tool is not as scripts/book.sh reads it"

@@ -50,10 +50,10 @@ impl Places {
             if !self.only.names_some() {
                 return self.only.has_part_of(place.start, place.end);
             }
-            let there = mappings
+            let mut there = mappings
                 .into_iter()
                 .flat_map(|m| m.overlapping(place.start, place.end));
-            there.into_iter().any(|mapping| {
+            there.any(|mapping| {
                 let (start, end) = (mapping.start.max(place.start), mapping.end.min(place.end));
                 self.only.has_part_of(start, end) && self.only.has_name(self.space.name(&mapping))
             })

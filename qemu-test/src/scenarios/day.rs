@@ -1,12 +1,12 @@
 //! A trace that lasts for a day of the guest's time, in pieces: what it needs of memory does not grow.
 //!
 //! The guest's clock counts instructions, and leaps while all its CPUs are idle. So a day with some work
-//! in each ten minutes takes the host some minutes.
+//! in each ten minutes takes the host about an hour.
 
 use super::rotate::{newest, send, unpacked};
 use super::waits::{DISK, said};
 use super::{Scenario, rotate};
-use crate::machine::{Machine, Profile, debian};
+use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::StepResult;
@@ -85,7 +85,8 @@ while [ $job -lt $((HOURS * JOBS)) ]; do
 	LEFT
 	# Each hour, what a user does with a trace that goes on.
 	if [ $((job % JOBS)) = 0 ]; then
-		activator snapshot /tmp/x/now >/dev/null && rm -r /tmp/x/now
+		activator snapshot /tmp/x/now >/dev/null
+		rm -r /tmp/x/now
 	fi
 	job=$((job + 1))
 	sleep_until $((begin + job * 3600 / JOBS - 60))
@@ -100,7 +101,7 @@ activator off >off
 du -sk /tmp/x/day | sed 's/^/kept-kib /; s/\t.*//'
 "#;
 
-fn boot(hours: u32, left: &str, kernel: &str) -> Result<(crate::machine::Outcome, String)> {
+fn boot(hours: u32, left: &str, kernel: &str) -> Result<(Outcome, String)> {
     let name = match left {
         ":" => format!("day-{hours}h"),
         _ => "day-control".into(),

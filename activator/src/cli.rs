@@ -204,10 +204,11 @@ pub struct ManArgs {
 }
 
 /// Options of every command that starts a trace. `--repeat` needs one of the group `windows_of`, to
-/// which [`RunArgs`] adds options.
+/// which [`RunArgs`] adds options, and how regions are sampled one of the group `sampled`.
 #[derive(Args, Debug)]
 #[group(skip)]
 #[command(group = ArgGroup::new("windows_of").args(["trace", "pausable", "paused"]).multiple(true))]
+#[command(group = ArgGroup::new("sampled").args(["sample", "between"]))]
 pub struct TraceArgs {
     /// Size of the set: pages that can be referenced without a record; 4096 pages are 16MiB
     ///
@@ -567,6 +568,9 @@ pub struct TraceArgs {
 /// With --memory, N is this part of the memory.
 const MEMORY: u32 = 8;
 
+/// Lengths of a window between two that begin for a change, if the user does not say.
+const SKIPPED: u64 = 19;
+
 /// Options of traces in pieces.
 #[derive(Args, Debug)]
 #[group(skip)]
@@ -703,7 +707,7 @@ impl TraceArgs {
 
     /// The windows that the arguments ask for, if any.
     pub fn windows(&self) -> Option<Windows> {
-        let on_request = self.pausable || self.paused;
+        let on_request = self.pausable || self.paused || self.sampling.on_change.is_some();
         (on_request || !self.trace.is_empty()).then(|| self.windows_as(on_request))
     }
 
@@ -729,6 +733,9 @@ impl TraceArgs {
             if *limit == 0 || new < *limit {
                 *limit = new;
             }
+        }
+        if self.sampling.on_change.is_some() && self.skip.is_none() {
+            windows.skip = windows.time.saturating_mul(SKIPPED);
         }
         windows
     }
@@ -880,7 +887,7 @@ pub struct ScopeArgs {
     #[arg(long, conflicts_with_all = [
         "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
         "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate", "memory",
-        "slowdown", "sample",
+        "slowdown", "sample", "between",
     ])]
     pub early: bool,
 }
@@ -1305,7 +1312,8 @@ impl RunArgs {
 
     /// Whether nothing is traced when the command begins.
     pub fn begins_paused(&self) -> bool {
-        self.trace.paused || self.windows.is_some() || !self.resume_on.is_empty()
+        let on_change = self.trace.sampling.on_change.is_some() && !self.trace.pausable;
+        self.trace.paused || on_change || self.windows.is_some() || !self.resume_on.is_empty()
     }
 
     /// All triggers, and whether each begins a window.

@@ -403,7 +403,9 @@ impl Control for Fake {
             return Err(Errno(libc::EINVAL));
         }
         let has_regions = raw.flags & VMTRACE_REGIONS != 0;
-        if raw.flags & !WITH_REGIONS != 0 && has_regions {
+        let has_windows =
+            raw.window_time | raw.window_refs != 0 || raw.flags & VMTRACE_PAUSABLE != 0;
+        if raw.flags & !WITH_REGIONS != 0 && has_regions && !has_windows {
             return Err(Errno(libc::EINVAL));
         }
         self.sampling.set(raw.sampling);

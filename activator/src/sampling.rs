@@ -5,7 +5,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_BY_ACCESSED, VMTRACE_BY_FAULT, VMTRACE_INTERVAL_MAX, vmtrace_sampling,
 };
 
-use crate::units::{parse_regions, parse_sample};
+use crate::units::{parse_change, parse_regions, parse_sample};
 
 /// How many regions an address space has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub struct Sampling {
     pub regions: Regions,
     /// What shows an access.
     pub by: SampledBy,
+    /// A window of references begins when so many thousandths of the memory in use change; 0: it does
+    /// not begin for that.
+    pub change: u32,
 }
 
 impl Sampling {
@@ -54,7 +57,7 @@ impl Sampling {
                 SampledBy::Accessed => VMTRACE_BY_ACCESSED,
                 SampledBy::Fault => VMTRACE_BY_FAULT,
             },
-            pad: 0,
+            change: self.change,
         }
     }
 }
@@ -87,12 +90,47 @@ pub struct SamplingArgs {
     )]
     pub sample: Option<u64>,
 
-    /// Time from one report to the next [default: 20 times that of --sample]
+    /// Sample regions as --sample does, but between windows, in which references are recorded
+    ///
+    /// So the trace shows all the time roughly which memory is used, and in its windows each
+    /// reference exactly. Windows begin and end as without this option, or with --on-change. In a
+    /// window, no regions are sampled. `postproc info` lists all windows, of references and of
+    /// regions, `postproc regions` shows the regions, and all other commands read the references.
+    /// TIME is as for --sample.
     #[arg(
         long,
         value_name = "TIME",
         value_parser = parse_sample,
-        requires = "sample",
+        requires = "windows_of",
+        conflicts_with_all = ["slowdown", "interval", "set_per"],
+        help_heading = "Regions"
+    )]
+    pub between: Option<u64>,
+
+    /// Begin a window when SHARE of the memory in use changes, such as 30%
+    ///
+    /// With each report of regions, the kernel compares the use of memory with that of the two
+    /// reports before. A region is in use if at least four fifths of the looks at it have found an
+    /// access, and idle if at most a fifth has. A window begins when the regions that were idle
+    /// and are in use, or the other way round, are SHARE, or more, of those in use. SHARE is
+    /// from 0.1% to 100%. Windows have the length of --trace, and --skip is the least time
+    /// between two. By default, --skip is 19 times --trace, so windows take a twentieth of the
+    /// time at most. `activator resume` and `activator pause` work, too.
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = parse_change,
+        requires_all = ["between", "trace"],
+        help_heading = "Regions"
+    )]
+    pub on_change: Option<u32>,
+
+    /// Time from one report to the next [default: 20 times that of a look]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_sample,
+        requires = "sampled",
         help_heading = "Regions"
     )]
     pub aggregate: Option<u64>,
@@ -102,7 +140,7 @@ pub struct SamplingArgs {
         long,
         value_name = "TIME",
         value_parser = parse_sample,
-        requires = "sample",
+        requires = "sampled",
         help_heading = "Regions"
     )]
     pub update: Option<u64>,
@@ -115,7 +153,7 @@ pub struct SamplingArgs {
         long,
         value_name = "MIN..MAX",
         value_parser = parse_regions,
-        requires = "sample",
+        requires = "sampled",
         help_heading = "Regions"
     )]
     pub regions: Option<Regions>,
@@ -125,7 +163,7 @@ pub struct SamplingArgs {
         long,
         value_enum,
         value_name = "WHAT",
-        requires = "sample",
+        requires = "sampled",
         help_heading = "Regions"
     )]
     pub by: Option<SampledBy>,
@@ -134,7 +172,7 @@ pub struct SamplingArgs {
 impl SamplingArgs {
     /// How regions are sampled, if they are.
     pub fn sampling(&self) -> Option<Sampling> {
-        let sample = self.sample?;
+        let sample = self.sample.or(self.between)?;
         let times = |time: u64, n: u64| time.saturating_mul(n).min(VMTRACE_INTERVAL_MAX);
         let aggregate = self.aggregate.unwrap_or_else(|| times(sample, LOOKS));
         Some(Sampling {
@@ -143,6 +181,7 @@ impl SamplingArgs {
             update: self.update.unwrap_or_else(|| times(aggregate, REPORTS)),
             regions: self.regions.unwrap_or(Regions { min: 10, max: 1000 }),
             by: self.by.unwrap_or_default(),
+            change: self.on_change.unwrap_or(0),
         })
     }
 
@@ -151,7 +190,7 @@ impl SamplingArgs {
         let sampling = self.sampling()?;
         if sampling.aggregate < sampling.sample {
             return Some(
-                "--aggregate is less than --sample: there would be no look between two reports",
+                "--aggregate is less than the time of a look: there would be no look between two reports",
             );
         }
         (sampling.update < sampling.aggregate)
@@ -192,6 +231,7 @@ mod tests {
             update: 1_000_000_000,
             regions: Regions { min: 10, max: 1000 },
             by: SampledBy::Accessed,
+            change: 0,
         };
         assert_eq!(least, expected);
         let other = sampling(&["--sample", "1ms", "--aggregate", "50ms"]);
@@ -211,7 +251,7 @@ mod tests {
         let times = (raw.sample, raw.aggregate, raw.update);
         assert_eq!(times, (100_000, 2_000_000, 3_000_000));
         assert_eq!((raw.min_regions, raw.max_regions), (3, 6));
-        assert_eq!((raw.by, raw.pad), (VMTRACE_BY_FAULT, 0));
+        assert_eq!((raw.by, raw.change), (VMTRACE_BY_FAULT, 0));
         assert_eq!(sampling(&["--sample", "1ms"]).raw().by, VMTRACE_BY_ACCESSED);
     }
 
@@ -245,6 +285,81 @@ mod tests {
     }
 
     #[test]
+    fn regions_may_be_sampled_between_windows() {
+        let parse = |line: &str| parsed(&line.split(' ').collect::<Vec<_>>());
+        let args =
+            parse("-n 64 --trace 100ms --between 5ms --on-change 30% --again").expect("good");
+        let raw = args.sampling.sampling().expect("regions").raw();
+        assert_eq!((raw.sample, raw.change), (5_000_000, 300));
+        let windows = args.windows().expect("windows");
+        assert!(windows.on_request);
+        assert_eq!(
+            (windows.time, windows.skip, windows.count),
+            (100_000_000, 1_900_000_000, 0)
+        );
+        let skip = parse("--trace 1s --between 5ms --on-change 0.5% --skip 2s --repeat 3");
+        let args = skip.expect("good");
+        let windows = args.windows().expect("windows");
+        assert_eq!((windows.skip, windows.count), (2_000_000_000, 3));
+        assert_eq!(args.sampling.on_change, Some(5));
+        // By a plan, and on request.
+        let plan = parse("--trace 1s --skip 5s --between 5ms").expect("good");
+        let windows = plan.windows().expect("windows");
+        assert_eq!((windows.on_request, windows.skip), (false, 5_000_000_000));
+        assert_eq!(plan.sampling.sampling().expect("regions").change, 0);
+        for good in [
+            "--paused --between 1ms",
+            "--pausable --between 1ms --by fault",
+        ] {
+            assert!(
+                parse(good)
+                    .expect(good)
+                    .windows()
+                    .expect("windows")
+                    .on_request
+            );
+        }
+        for (wrong, message) in [
+            ("--between 5ms", "--trace <LENGTH>|--pausable|--paused"),
+            ("--between 5ms --on-change 10%", "--trace <LENGTH>"),
+            ("--trace 1s --on-change 10%", "--between <TIME>"),
+            (
+                "--trace 1s --between 5ms --sample 5ms",
+                "cannot be used with",
+            ),
+            (
+                "--trace 1s --between 5ms --interval 1s",
+                "cannot be used with",
+            ),
+            (
+                "--trace 1s --between 5ms --set-per process",
+                "cannot be used with",
+            ),
+            (
+                "--pausable --between 5ms --slowdown 1.5",
+                "cannot be used with",
+            ),
+            (
+                "--trace 1s --between 5ms --on-change 0%",
+                "from 0.1% to 100%",
+            ),
+            (
+                "--trace 1s --between 5ms --on-change 101%",
+                "from 0.1% to 100%",
+            ),
+            (
+                "--trace 1s --between 5ms --on-change 30",
+                "from 0.1% to 100%",
+            ),
+        ] {
+            let error = parse(wrong).expect_err(wrong);
+            assert!(error.contains(message), "{wrong}: {error}");
+        }
+        let line = "activator on --early --trace 1s --between 5ms";
+        assert!(Cli::try_parse_from(line.split(' ')).is_err());
+    }
+
+    #[test]
     fn options_need_sample_and_exclude_those_of_references() {
         for options in [
             "--aggregate 1s",
@@ -253,7 +368,10 @@ mod tests {
             "--by fault",
         ] {
             let error = parsed(&options.split(' ').collect::<Vec<_>>()).unwrap_err();
-            assert!(error.contains("--sample"), "{options}: {error}");
+            assert!(
+                error.contains("--sample <TIME>|--between <TIME>"),
+                "{options}: {error}"
+            );
         }
         for options in [
             "-n 64",

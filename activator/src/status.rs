@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
-    VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE,
-    VMTRACE_REGIONS, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_CGROUP, VMTRACE_SCOPE_COMM,
+    VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PAUSABLE,
+    VMTRACE_PIECE, VMTRACE_REGIONS, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_CGROUP, VMTRACE_SCOPE_COMM,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY,
     VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
     VMTRACE_UNWRITTEN, vmtrace_status,
@@ -91,9 +91,18 @@ impl Status {
         self.raw.flags & VMTRACE_COUNTED != 0
     }
 
+    /// Whether regions of memory are sampled, all the time or between windows.
+    pub fn has_regions(&self) -> bool {
+        self.raw.flags & VMTRACE_REGIONS != 0
+    }
+
     /// Whether regions of memory are sampled, and no reference is recorded.
     pub fn is_of_regions(&self) -> bool {
-        self.raw.flags & VMTRACE_REGIONS != 0
+        let raw = &self.raw;
+        // A trace with windows by a plan has begun one of regions, or of references.
+        let has_windows =
+            raw.flags & VMTRACE_PAUSABLE != 0 || raw.windows != 0 || raw.windows_begun != 0;
+        self.has_regions() && !has_windows
     }
 
     /// Whether records are written; otherwise the trace only counts.

@@ -57,6 +57,9 @@ pub fn windows(status: &Status) -> Option<String> {
     if raw.windows != 0 {
         text += &format!(" of {}", count(raw.windows.into()));
     }
+    if status.has_regions() {
+        text += ", of references or of regions";
+    }
     if raw.windows_begun > raw.windows_ended {
         text += &format!("; in window {}", raw.windows_ended);
     } else if status.is_on() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rust_mm_trace::amount::{Of, Size, meant_references, references, time};
 use rust_mm_trace::uapi::{
-    VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_INTERVAL_MAX,
-    VMTRACE_INTERVAL_MIN, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN, VMTRACE_SAMPLE_MIN,
-    VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
+    VMTRACE_CHANGE_MAX, VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN,
+    VMTRACE_INTERVAL_MAX, VMTRACE_INTERVAL_MIN, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN,
+    VMTRACE_SAMPLE_MIN, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
 };
 
 use crate::sampling::Regions;
@@ -314,6 +314,19 @@ pub fn parse_regions(text: &str) -> Result<Regions, String> {
     match min <= max / 2 {
         true => Ok(Regions { min, max }),
         false => Err("the second number must be at least twice the first".into()),
+    }
+}
+
+/// Reads a share of what changes, as thousandths: `30%`.
+pub fn parse_change(text: &str) -> Result<u32, String> {
+    let percent = text
+        .strip_suffix('%')
+        .and_then(|n| n.trim().parse::<f64>().ok());
+    match percent.map(|percent| percent * 10.0) {
+        Some(share) if (1.0..=f64::from(VMTRACE_CHANGE_MAX)).contains(&share) => {
+            Ok(share.round() as u32)
+        }
+        _ => Err("give a share from 0.1% to 100%".into()),
     }
 }
 

@@ -1047,7 +1047,7 @@ impl<W: Write> TraceBuilder<W> {
             min_regions: 10,
             max_regions: 1000,
             by,
-            pad: 0,
+            change: 0,
         };
     }
 

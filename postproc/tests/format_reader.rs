@@ -965,7 +965,7 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
         vmtrace_ev_filter { nr_tests expr_len }
         vmtrace_ev_region { start end looks accesses writes age cpus index regions }
         vmtrace_ev_checkpoint { last_mm pad }
-        vmtrace_sampling { sample aggregate update min_regions max_regions by pad }
+        vmtrace_sampling { sample aggregate update min_regions max_regions by change }
         vmtrace_window {
             number why start_time stop_time first_seq last_seq admissions refs events aborted
             renewed chances lost_full lost_atomic lost_io funny

@@ -566,12 +566,13 @@ void vmtrace_unhook(void)
 /**
  * vmtrace_attach - trace what exists
  * @refs: references, too, and not events only
+ * @marks: the trace has windows with references and others, so an event is to say that
  *
  * That is, what vmtrace_set_scope() said. Returns -EINTR if STOP came first: then not
  * all is traced. The thread of the trace calls this, on which nothing depends; and
  * the first process, before there is any other. May sleep, as vmtrace_begin_refs().
  */
-int vmtrace_attach(bool refs)
+int vmtrace_attach(bool refs, bool marks)
 {
 	int ret = 0;
 
@@ -580,6 +581,8 @@ int vmtrace_attach(bool refs)
 	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
 	vmtrace_hooks_on();
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
+	if (refs && marks)
+		vmtrace_mark(VMTRACE_EV_REFS_BEGIN, 0);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
 	/* The hooks find the roots that come from here on. */

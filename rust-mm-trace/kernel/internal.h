@@ -379,7 +379,7 @@ int vmtrace_set_scope(u32 scope, pid_t pid, int fd, const char *names);
 void vmtrace_clear_scope(void);
 void vmtrace_name_scope(char *name, size_t size);
 bool vmtrace_task_in_scope(const struct task_struct *task);
-int vmtrace_attach(bool refs);
+int vmtrace_attach(bool refs, bool marks);
 bool vmtrace_has_joined(void);
 int vmtrace_attach_joined(void);
 int vmtrace_begin_refs(void);

@@ -553,11 +553,11 @@ mod tests {
             min_regions: 10,
             max_regions: 1000,
             by: bindings::VMTRACE_BY_FAULT,
-            pad: 0,
+            change: 0,
         };
         c.sampling = good;
         assert!(asked(&c) == Some(c"vmtrace_regions"));
-        let bad: [fn(&mut bindings::vmtrace_config); 10] = [
+        let bad: [fn(&mut bindings::vmtrace_config); 11] = [
             |c| c.flags = 0,
             |c| c.flags |= bindings::VMTRACE_VTIME,
             |c| c.sampling.sample = 99_999,
@@ -567,13 +567,27 @@ mod tests {
             |c| c.sampling.max_regions = 19,
             |c| c.sampling.by = 2,
             |c| c.interval = 50_000_000,
-            |c| c.windows = 1,
+            |c| c.sampling.change = 1,
+            |c| c.sets = bindings::VMTRACE_SETS_PROCESS,
         ];
         for change in bad {
             let mut c = c;
             change(&mut c);
             assert!(asked(&c).is_none());
         }
+        // With windows, what is about references makes sense.
+        c.flags |= bindings::VMTRACE_VTIME | bindings::VMTRACE_AGAIN;
+        assert!(asked(&c).is_none());
+        let mut planned = c;
+        planned.window_time = 1_000_000;
+        assert!(asked(&planned) == Some(c"vmtrace_regions"));
+        planned.sampling.change = 1;
+        assert!(asked(&planned).is_none());
+        c.flags |= bindings::VMTRACE_PAUSABLE;
+        c.sampling.change = bindings::VMTRACE_CHANGE_MAX;
+        assert!(asked(&c) == Some(c"vmtrace_regions"));
+        c.sampling.change = c.sampling.change.saturating_add(1);
+        assert!(asked(&c).is_none());
     }
 
     #[test]

@@ -48,8 +48,10 @@ pub struct Region {
     pub age: u32,
     /// The CPUs of these accesses.
     pub cpus: u64,
-    /// `accesses` of the last report.
+    /// `accesses` of the last report, and of the one before.
     pub last: u32,
+    /// See `last`.
+    pub earlier: u32,
     /// Address of the page that is looked at, or [`NOWHERE`].
     pub at: u64,
 }
@@ -72,6 +74,7 @@ impl Region {
             age: 0,
             cpus: 0,
             last: 0,
+            earlier: 0,
             at: NOWHERE,
         }
     }
@@ -141,6 +144,7 @@ impl Region {
             age: mean(self.age, next.age),
             cpus: self.cpus | next.cpus,
             last: mean(self.last, next.last),
+            earlier: mean(self.earlier, next.earlier),
             at: self.at,
         }
     }
@@ -210,6 +214,29 @@ impl Areas {
     /// The areas, in the order of addresses. There is a gap between each two of them.
     pub fn list(&self) -> &[Span] {
         self.spans.get(..self.many).unwrap_or_default()
+    }
+}
+
+/// What the last intervals say about the use of memory: see [`Regions::turnover`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Bytes in use in one of them.
+    pub used: u64,
+    /// Those that are in use in the last one and idle in an earlier one, or the other way round.
+    pub changed: u64,
+}
+
+impl Turnover {
+    /// That of another address space comes to it.
+    pub fn add(&mut self, other: Turnover) {
+        self.used = self.used.saturating_add(other.used);
+        self.changed = self.changed.saturating_add(other.changed);
+    }
+
+    /// Whether at least `share` thousandths of what is in use have changed.
+    pub fn is_change(&self, share: u32) -> bool {
+        let least = u128::from(self.used).saturating_mul(u128::from(share));
+        self.changed > 0 && u128::from(self.changed).saturating_mul(1000) >= least
     }
 }
 
@@ -547,10 +574,32 @@ impl Regions {
         self.many = many;
     }
 
+    /// Compares the interval that ends with the two before, of which the program may have changed in the
+    /// middle of one. A region is in use if at least four fifths of its looks have found an access,
+    /// and idle if at most a fifth has. What is in between may be two parts that differ: if a split tells
+    /// them apart, that is no change. To be asked before [`Regions::merge`], which takes means.
+    pub fn turnover(&self) -> Turnover {
+        let mut all = Turnover::default();
+        for r in self.list().iter().filter(|r| r.looks > 0) {
+            let idle = r.looks / 5;
+            let used = r.looks.saturating_sub(idle);
+            let (least, most) = (r.last.min(r.earlier), r.last.max(r.earlier));
+            if r.accesses.max(most) >= used {
+                all.used = all.used.saturating_add(r.bytes());
+            }
+            let begins = r.accesses >= used && least <= idle;
+            let ends = r.accesses <= idle && most >= used;
+            if begins || ends {
+                all.changed = all.changed.saturating_add(r.bytes());
+            }
+        }
+        all
+    }
+
     /// Begins the next interval, after the report.
     pub fn reset(&mut self) {
         for r in self.list_mut() {
-            r.last = r.accesses;
+            (r.last, r.earlier) = (r.accesses, r.last);
             (r.looks, r.accesses, r.writes, r.cpus) = (0, 0, 0, 0);
         }
     }

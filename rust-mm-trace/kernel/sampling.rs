@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling of regions: a policy that records no references.
+//! Sampling of regions: a policy that records no references. A trace may have windows in which the set
+//! records them; then regions are sampled between these windows, and *rest* in them.
 //!
 //! A page of each region of each address space is aimed at, and is checked at the next tick: was it
 //! accessed? The regions themselves are regions.rs's, and the walks to pages are C's (sample.c). Here
@@ -30,8 +31,8 @@ use crate::{
     interval::next,
     policy::{Operations, SET},
     pte::Pte,
-    recall::ending,
-    regions::{Areas, Limits, Look, Regions, NOWHERE, ROOM},
+    recall::{self, ending},
+    regions::{Areas, Limits, Look, Regions, Turnover, NOWHERE, ROOM},
     stay::FOREIGN,
     stores::{self, Space},
     tables::{frame_mask, shift_of, Entry, Tables},
@@ -40,8 +41,12 @@ use crate::{
 };
 use core::ffi::c_void;
 use kernel::{
-    alloc::Flags, bindings, error::to_result, macros::export, prelude::*,
-    sync::atomic::ordering::Relaxed,
+    alloc::Flags,
+    bindings,
+    error::to_result,
+    macros::export,
+    prelude::*,
+    sync::atomic::{ordering::Relaxed, Atomic},
 };
 
 /// What is done with pages.
@@ -73,6 +78,10 @@ const GFP: Flags = GFP_NOWAIT;
 
 const BY_FAULT: u32 = bindings::VMTRACE_BY_FAULT;
 
+/// Reports that say nothing about a change, after a window of references: the first one is about an
+/// interval that began before, and regions are to adapt to what they find.
+const SETTLING: u32 = 3;
+
 /// Flags that a trace of regions may have.
 const FLAGS: u32 = bindings::VMTRACE_REGIONS
     | bindings::VMTRACE_PACK
@@ -80,12 +89,25 @@ const FLAGS: u32 = bindings::VMTRACE_REGIONS
     | bindings::VMTRACE_PIECE
     | bindings::VMTRACE_UNWRITTEN;
 
+/// Those that it may have besides, if it has windows of references.
+const WINDOW_FLAGS: u32 = bindings::VMTRACE_PAUSABLE
+    | bindings::VMTRACE_AGAIN
+    | bindings::VMTRACE_VTIME
+    | bindings::VMTRACE_OFFSETS
+    | bindings::VMTRACE_FILTERED
+    | bindings::VMTRACE_COUNTED;
+
+/// Whether there are to be windows of references.
+fn has_windows(c: &bindings::vmtrace_config) -> bool {
+    c.window_time | c.window_refs != 0 || c.flags & bindings::VMTRACE_PAUSABLE != 0
+}
+
 /// Whether `c` asks for it.
 fn wanted(c: &bindings::vmtrace_config) -> Result<bool> {
     let s = &c.sampling;
     let is_zero = (
         s.sample | s.aggregate | s.update,
-        s.min_regions | s.max_regions | s.by | s.pad,
+        s.min_regions | s.max_regions | s.by | s.change,
     ) == (0, 0);
     if c.flags & bindings::VMTRACE_REGIONS == 0 {
         return if is_zero { Ok(false) } else { Err(EINVAL) };
@@ -103,16 +125,22 @@ fn wanted(c: &bindings::vmtrace_config) -> Result<bool> {
         s.max_regions / 2,
         bindings::VMTRACE_REGIONS_MAX / 2,
     ];
-    let others = c.window_time | c.window_refs | c.warmup | c.skip | c.filter | c.interval;
+    let flags = match has_windows(c) {
+        true => FLAGS | WINDOW_FLAGS,
+        false => FLAGS,
+    };
+    let most_change = match c.flags & bindings::VMTRACE_PAUSABLE {
+        0 => 0,
+        _ => bindings::VMTRACE_CHANGE_MAX,
+    };
     let good = times.is_sorted()
         && regions.is_sorted()
         && s.max_regions <= bindings::VMTRACE_REGIONS_MAX
         && s.by <= BY_FAULT
-        && s.pad == 0
-        && c.flags & !FLAGS == 0
+        && s.change <= most_change
+        && c.flags & !flags == 0
         && c.sets == bindings::VMTRACE_SETS_ONE
-        && others == 0
-        && c.windows == 0;
+        && c.interval == 0;
     good.then_some(true).ok_or(EINVAL)
 }
 
@@ -123,7 +151,7 @@ fn wanted(c: &bindings::vmtrace_config) -> Result<bool> {
 /// `mm` was grabbed, so it is there, with or without users.
 struct Target {
     mm: *mut bindings::mm_struct,
-    /// Its number.
+    /// Its number; 0 after a window of references, until it is found again.
     id: u32,
     regions: Regions,
     /// It was locked when its pages were to be checked. So they have been aimed at for too long.
@@ -248,7 +276,17 @@ struct Sampler {
     update: u64,
     /// Seeds of address spaces.
     seed: u64,
+    /// Reports until a change is one.
+    settling: u32,
 }
+
+/// No page is to be aimed at, and reports end early: a window of references is open or about to be, or
+/// no window is. Set without the lock, so that whoever is about to take the lock need not wait for
+/// reports.
+static RESTING: Atomic<bool> = Atomic::new(false);
+
+/// The use of memory has changed since the last window of references, by as much as begins another.
+static HAS_CHANGED: Atomic<bool> = Atomic::new(false);
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
@@ -273,7 +311,11 @@ fn attach(c: &bindings::vmtrace_config) -> Result<u64> {
         aggregate: 0,
         update: 0,
         seed: clock(),
+        settling: SETTLING,
     };
+    // A trace with windows begins between two of them.
+    RESTING.store(has_windows(c), Relaxed);
+    HAS_CHANGED.store(false, Relaxed);
     *SAMPLER.lock() = Some(KBox::new(sampler, GFP_KERNEL)?);
     Ok(c.sampling.sample)
 }
@@ -289,13 +331,42 @@ fn detach() {
     }
 }
 
+/// Lets all pages go that are aimed at, and aims at none until [`resume`]. What the regions are is kept.
+/// For the thread of the trace, which holds no lock of windows.
+pub(crate) fn pause() {
+    RESTING.store(true, Relaxed);
+    if let Some(sampler) = SAMPLER.lock().as_mut() {
+        let by = sampler.plan.by;
+        for target in sampler.targets.iter_mut() {
+            target.let_go(by);
+            target.forget();
+        }
+    }
+}
+
+/// A window has begun in which address spaces are traced without references. As of [`pause`].
+pub(crate) fn resume() {
+    if let Some(sampler) = SAMPLER.lock().as_mut() {
+        (sampler.aggregate, sampler.update) = (0, 0);
+        sampler.settling = SETTLING;
+        HAS_CHANGED.store(false, Relaxed);
+        RESTING.store(false, Relaxed);
+    }
+}
+
+/// For the thread of the trace: whether a window of references is to begin because the use of memory has
+/// changed.
+pub(crate) fn has_changed() -> bool {
+    HAS_CHANGED.load(Relaxed)
+}
+
 fn tick(due: u64) -> u64 {
     let mut sampler = SAMPLER.lock();
     let Some(sampler) = sampler.as_mut() else {
         return u64::MAX;
     };
     let begun = clock();
-    if ERROR.load(Relaxed) == 0 {
+    if ERROR.load(Relaxed) == 0 && !RESTING.load(Relaxed) {
         sampler.tick();
     }
     let now = clock();
@@ -328,16 +399,30 @@ impl Sampler {
             };
         }
         let plan = self.plan;
+        let mut turnover = Turnover::default();
         for target in self.targets.iter_mut() {
-            if ending() {
+            if is_over() {
                 return;
             }
             // Between two address spaces the trace may end.
-            window::if_open(|| target.tick(&plan, reports, updates));
+            window::if_open(|| target.tick(&plan, reports, updates, &mut turnover));
             // SAFETY: The context may sleep.
             unsafe { bindings::vmtrace_resched() };
         }
         self.targets.retain(|target| !target.ended);
+        if reports {
+            self.judge(turnover);
+        }
+    }
+
+    /// Has a window of references begin if the use of memory has changed by as much as is asked for.
+    fn judge(&mut self, turnover: Turnover) {
+        if self.settling > 0 {
+            self.settling = self.settling.wrapping_sub(1);
+        } else if self.plan.change != 0 && turnover.is_change(self.plan.change) {
+            HAS_CHANGED.store(true, Relaxed);
+            recall::wake();
+        }
     }
 
     /// Looks for address spaces that are not known yet.
@@ -348,7 +433,10 @@ impl Sampler {
     }
 
     fn add(&mut self, mm: *mut bindings::mm_struct, id: u32) -> Result {
-        if self.targets.iter().any(|target| target.id == id) {
+        if let Some(target) = self.targets.iter_mut().find(|target| target.mm == mm) {
+            // It is held, so it is the same one, perhaps with a new number.
+            target.outdated |= target.id != id;
+            target.id = id;
             return Ok(());
         }
         let limits = Limits {
@@ -395,13 +483,26 @@ pub unsafe extern "C" fn vmtrace_rs_found(
 }
 
 impl Target {
-    fn tick(&mut self, plan: &bindings::vmtrace_sampling, reports: bool, updates: bool) {
+    fn tick(
+        &mut self,
+        plan: &bindings::vmtrace_sampling,
+        reports: bool,
+        updates: bool,
+        turnover: &mut Turnover,
+    ) {
+        if self.id == 0 {
+            // SAFETY: It is there, by the type's invariant.
+            self.ended = !unsafe { bindings::vmtrace_has_users(self.mm) };
+            return;
+        }
         self.check(plan.by);
         if self.ended {
             return;
         }
         if reports {
             let most = plan.aggregate.checked_div(plan.sample).unwrap_or(1);
+            // A merge would take means of what was before, too.
+            turnover.add(self.regions.turnover());
             self.regions.merge(most.min(u64::from(u32::MAX)) as u32);
             self.report();
             self.regions.reset();
@@ -477,6 +578,17 @@ impl Target {
         self.check(by);
     }
 
+    /// No page is aimed at any more, and its number is not valid. A page that could not be let go, because
+    /// the address space was locked, stays as it is: it may become a member of a set, so nobody here
+    /// enables it later. Its entry heals on touch, and its mark means nothing to a set.
+    fn forget(&mut self) {
+        self.id = 0;
+        self.late = false;
+        for region in self.regions.list_mut() {
+            region.at = NOWHERE;
+        }
+    }
+
     /// Makes room for more regions, if it lacks. Without memory, the regions stay as they are.
     fn grow(&mut self) {
         while self.regions.lacks_room() {
@@ -494,7 +606,7 @@ impl Target {
         let list = self.regions.list();
         for (index, region) in list.iter().enumerate() {
             // SAFETY: It is there.
-            if ending() || !unsafe { bindings::vmtrace_has_users(self.mm) } {
+            if is_over() || !unsafe { bindings::vmtrace_has_users(self.mm) } {
                 return;
             }
             let event = bindings::vmtrace_ev_region {
@@ -512,6 +624,11 @@ impl Target {
             unsafe { bindings::vmtrace_log_region(self.id, &raw const event) };
         }
     }
+}
+
+/// Whether the trace is to end, or its present window.
+fn is_over() -> bool {
+    ending() || RESTING.load(Relaxed)
 }
 
 /// Lets other tasks run, after some regions.

@@ -437,6 +437,8 @@ impl Plan {
             return Err(EINVAL);
         }
         let policy = policy::new(c)?;
+        // What records none may have windows in which the set does.
+        let refs = policy.refs || windows.is_some();
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
         let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
@@ -459,13 +461,13 @@ impl Plan {
             },
             classes: c.classes,
             roots,
-            ref_buffers: match policy.refs {
+            ref_buffers: match refs {
                 true => buffers,
                 false => LEAST_BUFFERS,
             },
             event_buffers: buffers,
             size,
-            refs: policy.refs,
+            refs,
             mode: c.mode,
             flush_ms: flush(c.flush_ms)?,
             vtime_skip: c.vtime_skip,
@@ -608,7 +610,7 @@ impl Plan {
         h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
         h.loss_mode = u32::from(self.mode);
         h.forced_off = bindings::VMTRACE_OFF_NUMA;
-        if self.policy.refs {
+        if self.refs {
             h.forced_off |= bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE;
         }
         h.buffer_size = self.size;
@@ -981,7 +983,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
     changes::changed();
     started?;
     // SAFETY: The set and the rings are in place; no lock of the hooks is held.
-    let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs) });
+    let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs, false) });
     to_result(attached.unwrap_or(0))
 }
 

@@ -6,6 +6,10 @@
 //! such. Between windows nothing is traced: the hooks find no traced address space. All
 //! records of a window are in the output before the next window begins.
 //!
+//! A trace that samples regions may have windows of two kinds, which take turns: in windows of
+//! references, the set records these; in windows of regions, regions are sampled. Then there is
+//! always a window, but for the moments in between.
+//!
 //! Nobody waits for this thread without a way out, so it may wait for the output.
 
 use crate::{
@@ -17,7 +21,7 @@ use crate::{
     recall::{self, ending, pause},
     request,
     ring::Ring,
-    rotate, scopes, session,
+    rotate, sampling, scopes, session,
 };
 use core::mem::size_of;
 use kernel::{
@@ -51,6 +55,8 @@ pub(crate) struct Windows {
     pub(crate) skip: u64,
     /// They begin and end on request: see request.rs.
     pub(crate) on_request: bool,
+    /// Between windows of references, there are windows of regions.
+    pub(crate) regions: bool,
     /// N, as in the header.
     pub(crate) n: u32,
 }
@@ -59,7 +65,8 @@ impl Windows {
     /// What `c` asks for; `None` if that is a trace without windows.
     pub(crate) fn new(c: &bindings::vmtrace_config) -> Result<Option<Windows>> {
         let on_request = c.flags & bindings::VMTRACE_PAUSABLE != 0;
-        if on_request && (c.warmup, c.skip) != (0, 0) {
+        let regions = c.flags & bindings::VMTRACE_REGIONS != 0;
+        if on_request && (c.warmup != 0 || c.skip != 0 && !regions) {
             return Err(EINVAL);
         }
         if c.window_time == 0 && c.window_refs == 0 && !on_request {
@@ -81,6 +88,7 @@ impl Windows {
             warmup: c.warmup,
             skip: c.skip,
             on_request,
+            regions,
             n: c.evms_size,
         }))
     }
@@ -120,8 +128,16 @@ struct Account(bindings::vmtrace_window);
 // SAFETY: Integers without padding.
 unsafe impl AsBytes for Account {}
 
+/// What a window is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    References,
+    Regions,
+}
+
 /// A window that is open.
 pub(crate) struct Window {
+    kind: Kind,
     /// What the figures were before it.
     before: Account,
 }
@@ -235,16 +251,19 @@ fn halt(last: bool) {
 }
 
 /// Begins a window. Its set is empty, for the last one's end has emptied it.
-fn open(plan: &Windows) {
+fn open(plan: &Windows, kind: Kind) {
+    let has_refs = kind == Kind::References;
     let mut open = OPEN.lock();
     HALTED.store(false, Relaxed);
     WINDOW.store(BEGUN.fetch_add(1u32, Relaxed), Relaxed);
     let window = Window {
+        kind,
         before: Account::now(),
     };
     recall::set_full(false);
     let limit = match plan.refs {
         0 => u64::MAX,
+        _ if !has_refs => u64::MAX,
         n => n,
     };
     hot::with((), |refs| {
@@ -265,10 +284,13 @@ fn open(plan: &Windows) {
         }
         filter::log(0);
         // If STOP calls this thread back from that, the window ends at once.
-        bindings::vmtrace_attach(true);
+        bindings::vmtrace_attach(has_refs, plan.regions);
     }
     *open = Some(window);
     drop(open);
+    if !has_refs {
+        sampling::resume();
+    }
     // A piece that was asked for a moment ago begins when this window ends.
     changes::changed();
 }
@@ -276,6 +298,8 @@ fn open(plan: &Windows) {
 /// Ends the window that is open, if one is: writes what is left of it and its account. `halted` is
 /// called when nothing is traced any more.
 fn close(why: u32, halted: impl FnOnce()) {
+    // Not under the lock, which is taken while regions are looked at.
+    sampling::pause();
     let (window, stop_time) = {
         let mut open = OPEN.lock();
         let Some(window) = open.take() else {
@@ -287,6 +311,10 @@ fn close(why: u32, halted: impl FnOnce()) {
     WRITING.store(true, Relaxed);
     halted();
     drain::flushed(None);
+    let why = match (window.kind, why) {
+        (Kind::Regions, bindings::VMTRACE_WINDOW_STOP) => bindings::VMTRACE_WINDOW_OVER,
+        _ => why,
+    };
     let mut account = window.before.since(why);
     // The figures are those of now, when all is written.
     account.0.stop_time = stop_time;
@@ -339,9 +367,9 @@ fn serve() {
                 0 => 0,
                 j if j == Job::Attach as u32 => {
                     filter::log(0);
-                    bindings::vmtrace_attach(true)
+                    bindings::vmtrace_attach(true, false)
                 }
-                j if j == Job::Quiet as u32 => bindings::vmtrace_attach(false),
+                j if j == Job::Quiet as u32 => bindings::vmtrace_attach(false, false),
                 _ => bindings::vmtrace_begin_refs(),
             }
         });
@@ -368,12 +396,12 @@ fn run(plan: &Windows) {
     if plan.on_request {
         return run_on_request(plan);
     }
-    if is_over_between(plan.warmup, || false) {
+    if is_over_before(plan, plan.warmup) {
         return;
     }
     let mut done = 0u32;
     loop {
-        open(plan);
+        open(plan, Kind::References);
         if is_over_within(plan.longest(), recall::is_full) {
             return;
         }
@@ -384,7 +412,7 @@ fn run(plan: &Windows) {
         };
         close(why, || ());
         done = done.wrapping_add(1);
-        if done == plan.count || is_over_between(plan.skip, || false) {
+        if done == plan.count || is_over_before(plan, plan.skip) {
             return;
         }
     }
@@ -394,10 +422,15 @@ fn run(plan: &Windows) {
 fn run_on_request(plan: &Windows) {
     let mut done = 0u32;
     loop {
-        if is_over_between(u64::MAX, request::is_due) {
+        let is_over = match plan.regions {
+            true => is_over_with_regions(plan, plan.skip),
+            false => is_over_between(u64::MAX, request::is_due),
+        };
+        if is_over {
             return;
         }
-        open(plan);
+        open(plan, Kind::References);
+        // Or the step that would have begun it, if a change did.
         request::done();
         let ends = || recall::is_full() || request::is_due();
         if is_over_within(plan.longest(), ends) {
@@ -414,6 +447,43 @@ fn run_on_request(plan: &Windows) {
         if done == plan.count {
             return request::over();
         }
+    }
+}
+
+/// Samples regions until a window of references is to begin: when `ns` have passed, or in a trace with
+/// windows on request when one is asked for, or when `ns` have passed and the use of memory has changed.
+/// Whether the trace is to end.
+fn is_over_with_regions(plan: &Windows, ns: u64) -> bool {
+    let earliest = clock().saturating_add(ns);
+    let is_asked = || (plan.on_request && request::is_due()) || rotate::is_due();
+    loop {
+        rotate::serve_between();
+        open(plan, Kind::Regions);
+        if plan.on_request && is_over_within(u64::MAX, || is_asked() || sampling::has_changed()) {
+            return true;
+        }
+        let left = earliest.saturating_sub(clock());
+        if !is_asked() && is_over_within(left, is_asked) {
+            return true;
+        }
+        let why = match (plan.on_request, rotate::is_due()) {
+            (true, _) if request::is_due() => bindings::VMTRACE_WINDOW_RESUME,
+            (_, true) => bindings::VMTRACE_WINDOW_PIECE,
+            (true, false) => bindings::VMTRACE_WINDOW_CHANGE,
+            (false, false) => bindings::VMTRACE_WINDOW_NEXT,
+        };
+        close(why, || ());
+        if why != bindings::VMTRACE_WINDOW_PIECE {
+            return ending() || ERROR.load(Relaxed) != 0;
+        }
+    }
+}
+
+/// Lets `ns` pass before the next window of a plan. Whether the trace is to end.
+fn is_over_before(plan: &Windows, ns: u64) -> bool {
+    match plan.regions && ns > 0 {
+        true => is_over_with_regions(plan, ns),
+        false => is_over_between(ns, || false),
     }
 }
 

@@ -68,6 +68,11 @@ pub const VMTRACE_WINDOW_TIME: u32 = 0;
 pub const VMTRACE_WINDOW_REFS: u32 = 1;
 pub const VMTRACE_WINDOW_STOP: u32 = 2;
 pub const VMTRACE_WINDOW_PAUSE: u32 = 3;
+pub const VMTRACE_WINDOW_CHANGE: u32 = 4;
+pub const VMTRACE_WINDOW_RESUME: u32 = 5;
+pub const VMTRACE_WINDOW_PIECE: u32 = 6;
+pub const VMTRACE_WINDOW_OVER: u32 = 7;
+pub const VMTRACE_WINDOW_NEXT: u32 = 8;
 pub const VMTRACE_PIECE_MIDDLE: u32 = 1;
 pub const VMTRACE_PIECE_LAST: u32 = 2;
 pub const VMTRACE_PIECE_CHECKPOINT: u32 = 4;
@@ -223,6 +228,7 @@ pub const VMTRACE_STALL_DEFAULT: u32 = 10000;
 pub const VMTRACE_INTERVAL_MIN: u32 = 1000000;
 pub const VMTRACE_INTERVAL_MAX: u64 = 3600000000000;
 pub const VMTRACE_SAMPLE_MIN: u32 = 100000;
+pub const VMTRACE_CHANGE_MAX: u32 = 1000;
 pub const VMTRACE_REGIONS_MIN: u32 = 3;
 pub const VMTRACE_REGIONS_MAX: u32 = 65536;
 pub const VMTRACE_STATE_OFF: u32 = 0;
@@ -246,7 +252,7 @@ pub struct vmtrace_sampling {
     pub min_regions: __u32,
     pub max_regions: __u32,
     pub by: __u32,
-    pub pad: __u32,
+    pub change: __u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -273,8 +279,8 @@ const _: () = {
         "Offset of field: vmtrace_sampling::by",
     ][::core::mem::offset_of!(vmtrace_sampling, by) - 32usize];
     [
-        "Offset of field: vmtrace_sampling::pad",
-    ][::core::mem::offset_of!(vmtrace_sampling, pad) - 36usize];
+        "Offset of field: vmtrace_sampling::change",
+    ][::core::mem::offset_of!(vmtrace_sampling, change) - 36usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, zerocopy::FromBytes)]

@@ -1,7 +1,9 @@
 //! Regions keep their limits and all bytes of the areas, and find what is accessed.
 
 use proptest::prelude::*;
-use rust_mm_trace::regions::{Areas, Limits, Look, Region, Regions, Span, NOWHERE, PAGE, ROOM};
+use rust_mm_trace::regions::{
+    Areas, Limits, Look, Region, Regions, Span, Turnover, NOWHERE, PAGE, ROOM,
+};
 
 /// Regions with little room at first, which get more when they lack it.
 fn regions(min: u32, max: u32, seed: u64) -> Regions {
@@ -313,6 +315,69 @@ fn a_new_mapping_begins_without_looks() {
     assert_eq!(*new, Region::new(1000 * PAGE, 1010 * PAGE));
     all.update(&Areas::new());
     assert!(all.list().is_empty());
+}
+
+/// Looks at all regions: so many at each, of which `accesses` of the region's number find an access.
+fn look(all: &mut Regions, looks: u32, accesses: impl Fn(usize) -> u32) {
+    for (number, r) in all.list_mut().iter_mut().enumerate() {
+        for i in 0..looks {
+            r.note(Look {
+                accessed: i < accesses(number),
+                ..Look::default()
+            });
+        }
+    }
+}
+
+#[test]
+fn a_change_is_of_memory_that_is_in_use_and_idle() {
+    let mut all = regions(3, 6, 1);
+    all.update(&areas(&[(0, 300)]));
+    assert_eq!(all.list().len(), 3);
+    let mut next = |accesses: [u32; 3]| {
+        look(&mut all, 20, |number| accesses[number]);
+        let found = all.turnover();
+        all.reset();
+        (found.used / (100 * PAGE), found.changed / (100 * PAGE))
+    };
+    // What was not there before is new, for two intervals.
+    assert_eq!(next([20, 0, 0]), (1, 1));
+    assert_eq!(next([20, 0, 0]), (1, 1));
+    assert_eq!(next([20, 0, 0]), (1, 0));
+    // What is neither in use nor idle makes no change.
+    assert_eq!(next([16, 15, 0]), (1, 0));
+    assert_eq!(next([15, 15, 5]), (1, 0));
+    assert_eq!(next([16, 15, 15]), (1, 0));
+    assert_eq!(next([20, 0, 0]), (1, 0));
+    // A change in the middle of an interval is known after the next one.
+    assert_eq!(next([10, 10, 0]), (1, 0));
+    assert_eq!(next([4, 16, 0]), (2, 2));
+    assert_eq!(next([0, 20, 0]), (1, 0));
+    assert_eq!(next([0, 20, 20]), (2, 1));
+    assert_eq!(next([0, 4, 4]), (2, 2));
+    assert_eq!(next([0, 0, 0]), (2, 2));
+    assert_eq!(next([0, 0, 0]), (0, 0));
+    // What was not looked at is not known.
+    look(&mut all, 20, |_| 20);
+    all.reset();
+    assert_eq!(all.turnover(), Turnover::default());
+}
+
+#[test]
+fn a_change_has_a_least_share() {
+    let mut all = Turnover::default();
+    assert!(!all.is_change(1));
+    for (used, changed) in [(600, 0), (400, 300)] {
+        all.add(Turnover { used, changed });
+    }
+    assert!(all.is_change(300) && !all.is_change(301));
+    let most = Turnover {
+        used: u64::MAX,
+        changed: u64::MAX,
+    };
+    all.add(most);
+    assert_eq!(all, most);
+    assert!(all.is_change(1000));
 }
 
 proptest! {

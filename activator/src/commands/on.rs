@@ -187,20 +187,25 @@ fn begin(
             io.print(&shown)?;
         }
     } else {
+        let is_of_regions = args.trace.sampling.sample.is_some();
         let line = format!(
-            "{} {} into {}{}; {}{}{} ends it",
+            "{} {} into {}{}{}; {}{}{} ends it",
             if args.trace.paused {
                 "to trace"
-            } else if status.is_of_regions() {
+            } else if is_of_regions {
                 "sampling regions of"
             } else {
                 "tracing"
             },
             status.scope(),
             summary::trace(&status),
-            match status.is_of_regions() {
+            match is_of_regions {
                 true => String::new(),
                 false => format!(" with N={}{}", status.raw.evms_size, status.for_each()),
+            },
+            match args.trace.sampling.between {
+                Some(_) => " in windows, and sampling regions between them",
+                None => "",
             },
             match keeps {
                 Some((pid, task)) => format!("process {pid} {task}, "),
@@ -364,7 +369,7 @@ mod tests {
         assert!(
             got.expect(2)
                 .err
-                .contains("--aggregate is less than --sample")
+                .contains("--aggregate is less than the time of a look")
         );
         assert!(!bench.path("t.vmt").exists());
         // By a kernel that does not know them.

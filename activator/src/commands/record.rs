@@ -194,6 +194,9 @@ fn text(
         text += &format!("  {reader} export {output} --format damon -o damon.data\n");
     } else if problems.is_empty() {
         text += &format!("  {reader} info {output}\n  {reader} report {output}\n");
+        if status.has_regions() {
+            text += &format!("  {reader} regions {output}\n");
+        }
         text += &format!("  {reader} simulate {output} --policy lru,opt --curve\n");
     }
     text

@@ -838,7 +838,7 @@ fn beside(kernel: &str) -> Result<()> {
 }
 
 /// What the program's starts are called that the kernel takes.
-const TAKEN: [&str; 8] = [
+const TAKEN: [&str; 11] = [
     "by-accessed",
     "by-fault",
     "packed",
@@ -846,6 +846,9 @@ const TAKEN: [&str; 8] = [
     "longest",
     "fewest",
     "most",
+    "windows",
+    "pausable",
+    "change",
     "references",
 ];
 
@@ -864,7 +867,7 @@ fn sorted(told: &str) -> Result<(Vec<&str>, Vec<&str>)> {
 }
 
 /// Starts that the program gives and that the kernel is to refuse.
-const REFUSED: usize = 29;
+const REFUSED: usize = 34;
 
 fn refused(kernel: &str) -> Result<()> {
     let program = words("odd", "/bin/odd-samplings /tmp/odd.vmt");

@@ -20,9 +20,9 @@
  * whose programs rest keeps its last records.
  *
  * A trace may have windows: then nothing is traced before the first, between
- * them and after the last. Each begins with an empty EVMS and with events of what
- * exists, from VMTRACE_EV_SNAP_BEGIN on, and ends with a packet of stream kind
- * VMTRACE_STREAM_WINDOW. No packet spans two of them, and no number of an address
+ * them and after the last (but see VMTRACE_REGIONS). Each begins with an empty EVMS and
+ * with events of what exists, from VMTRACE_EV_SNAP_BEGIN on, and ends with a packet of
+ * stream kind VMTRACE_STREAM_WINDOW. No packet spans two of them, and no number of an address
  * space is in two of them.
  *
  * A trace may be kept in several files, its pieces, each of which is readable by itself:
@@ -81,7 +81,14 @@
 /*
  * Regions of memory are sampled, and no reference is recorded: see struct vmtrace_sampling.
  * No other flags may be set with it, except VMTRACE_PACK, VMTRACE_ZSTD, VMTRACE_PIECE and
- * VMTRACE_UNWRITTEN. There is one EVMS, and no windows, filter or interval.
+ * VMTRACE_UNWRITTEN. There is one EVMS, and no filter or interval.
+ *
+ * There may be windows all the same, of two kinds. Those of references are the windows that
+ * vmtrace_header is about: the EVMS records references as in any trace, and regions are not
+ * sampled. Such a window has VMTRACE_EV_REFS_BEGIN. In the time before each of them, regions are
+ * sampled in windows of their own, and so they are behind the last one until another one
+ * is asked for. VMTRACE_PAUSABLE, VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_OFFSETS,
+ * VMTRACE_FILTERED and VMTRACE_COUNTED may be set then, and are about references.
  */
 #define VMTRACE_REGIONS		(1 << 10)
 /*
@@ -195,7 +202,12 @@
  * @min_regions: of each address space, as far as it has as many pages
  * @max_regions: likewise; at least twice @min_regions
  * @by: VMTRACE_BY_ACCESSED or VMTRACE_BY_FAULT
- * @pad: zero
+ * @change: with VMTRACE_PAUSABLE, a window of references begins when so many thousandths of
+ *	the memory in use have changed from one report to the next, in all address spaces
+ *	together; at most VMTRACE_CHANGE_MAX. 0: on request only. A region is in use if at
+ *	least four fifths of its looks have found an access, and idle if at most a fifth has.
+ *	It has changed if it is the one now, and was the other in one of the two intervals
+ *	before. The first reports after a window of references do not count
  *
  * An address space has regions, in each of which one page is looked at: a random one each
  * time. So a region's share of looks that found an access is an estimate for all of its pages.
@@ -216,7 +228,7 @@ struct vmtrace_sampling {
 	__u32 min_regions;
 	__u32 max_regions;
 	__u32 by;
-	__u32 pad;
+	__u32 change;
 };
 
 /**
@@ -265,7 +277,9 @@ struct vmtrace_sampling {
  *	ends a window.
  * @warmup: time before the first window, ns
  * @skip: time from the end of a window to the beginning of the next, ns. There are
- *	no faults meanwhile that could count references.
+ *	no faults meanwhile that could count references. With VMTRACE_REGIONS and
+ *	VMTRACE_PAUSABLE, the shortest time from the end of a window of references, or from the
+ *	start, to the beginning of the next one that begins because of a change.
  * @windows: how many there are to be; 0: as many as there come until STOP
  * @vtime_clock: VMTRACE_VTIME_*; this and the next two are 0 without VMTRACE_VTIME
  * @vtime_khz: ticks in a millisecond
@@ -411,6 +425,14 @@ struct vmtrace_packed {
 #define VMTRACE_WINDOW_REFS	1	/* header.window_refs */
 #define VMTRACE_WINDOW_STOP	2	/* VMTRACE_IOC_STOP */
 #define VMTRACE_WINDOW_PAUSE	3	/* VMTRACE_IOC_WINDOW */
+/* Of regions: a window of references follows. */
+#define VMTRACE_WINDOW_CHANGE	4	/* for vmtrace_sampling.change */
+#define VMTRACE_WINDOW_RESUME	5	/* for VMTRACE_IOC_WINDOW */
+/* Of regions: another one follows, in the next piece. */
+#define VMTRACE_WINDOW_PIECE	6
+#define VMTRACE_WINDOW_OVER	7	/* Of regions: VMTRACE_IOC_STOP */
+/* Of regions: a window of references follows, by header.warmup or header.skip. */
+#define VMTRACE_WINDOW_NEXT	8
 
 /**
  * struct vmtrace_window - the end of a window: what the kernel counted in it
@@ -680,7 +702,10 @@ struct vmtrace_ref {
 #define VMTRACE_EV_REGION	86	/* struct vmtrace_ev_region */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
-/* No payload. References are recorded from it on; without one, all the time. */
+/*
+ * No payload. References are recorded from it on; without one, all the time. In a trace with
+ * VMTRACE_REGIONS, they are recorded in windows only that have one, behind SNAP_BEGIN.
+ */
 #define VMTRACE_EV_REFS_BEGIN	98
 #define VMTRACE_EV_CHECKPOINT	99	/* struct vmtrace_ev_checkpoint */
 /* No payload. A checkpoint without it was given up. */
@@ -1162,8 +1187,8 @@ struct vmtrace_ev_io {
  *	before its clock stops and after it runs again. They are taken off for each
  *	fault and interrupt.
  * @windows: this and the four below are as in struct vmtrace_header. All are 0 in a
- *	trace without windows. With VMTRACE_PAUSABLE, @warmup and @skip are 0, and the trace
- *	begins between windows.
+ *	trace without windows. With VMTRACE_PAUSABLE, @warmup is 0, and so is @skip without
+ *	VMTRACE_REGIONS. The trace begins between windows, or with one of regions.
  * @window_time: ns
  * @window_refs: references
  * @warmup: ns
@@ -1335,6 +1360,7 @@ struct vmtrace_filter {
 
 /* vmtrace_config.sampling */
 #define VMTRACE_SAMPLE_MIN	100000ULL	/* ns */
+#define VMTRACE_CHANGE_MAX	1000
 #define VMTRACE_REGIONS_MIN	3
 #define VMTRACE_REGIONS_MAX	65536
 
@@ -1527,7 +1553,8 @@ struct vmtrace_rotate {
 #define VMTRACE_IOC_RESIZE	_IOW(VMTRACE_IOC_MAGIC, 4, __u32)
 /*
  * Begins a window of a trace with VMTRACE_PAUSABLE (1), or ends it (0), and waits
- * until that is done. Records of a window that has ended may still have to be written.
+ * until that is done. Records of a window that has ended may still have to be written. With
+ * VMTRACE_REGIONS, the window is one of references.
  * It does nothing if it is so already. ENODATA if off, if the trace has ended by
  * itself, or if there were as many windows as there are to be; EOPNOTSUPP if windows
  * begin by a plan, or there are none; EINTR if the caller was killed, and EINPROGRESS if

@@ -179,6 +179,9 @@ view! {
             uapi::VMTRACE_BY_FAULT => SampledBy::Fault,
             _ => SampledBy::Unknown,
         },
+        /// A window of references begins when so many thousandths of the memory in use change; 0: on
+        /// request only.
+        pub change: u32,
     }
 }
 
@@ -208,7 +211,8 @@ pub struct WindowPlan {
     pub references: u64,
     /// Time before the first window, ns.
     pub warmup_ns: u64,
-    /// Time between two windows, ns, in which no reference is recorded.
+    /// Time between two windows, ns, in which no reference is recorded. If regions are sampled between
+    /// windows, the least time before one that begins because of a change.
     pub skip_ns: u64,
     /// Windows begin on request, and end on request or at their limit (`activator pause`).
     pub on_request: bool,
@@ -261,7 +265,8 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_FILTERED) != 0
     }
 
-    /// Whether regions of memory were sampled, and no reference was recorded: `VMTRACE_REGIONS`.
+    /// Whether regions of memory were sampled: `VMTRACE_REGIONS`. Then references are recorded in some of
+    /// the windows only, or not at all if there are no windows.
     pub fn has_regions(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_REGIONS) != 0
     }

@@ -119,6 +119,18 @@ pub enum WindowEnd {
     Stop,
     /// The window was ended on request.
     Pause,
+    /// A window of regions: the use of memory changed, so a window of references follows.
+    Change,
+    /// A window of regions: a window of references was asked for.
+    Resume,
+    /// A window of regions: another one follows in the next piece.
+    Piece,
+    /// A window of regions: the trace was ended.
+    #[serde(rename = "stop")]
+    Over,
+    /// A window of regions: the time came for a window of references.
+    #[serde(rename = "time")]
+    Next,
     /// A value this version does not know.
     Unknown,
 }
@@ -131,8 +143,25 @@ impl WindowEnd {
             WindowEnd::References => "references",
             WindowEnd::Stop => "stop",
             WindowEnd::Pause => "pause",
+            WindowEnd::Change => "change",
+            WindowEnd::Resume => "resume",
+            WindowEnd::Piece => "piece",
+            WindowEnd::Over => "stop",
+            WindowEnd::Next => "time",
             WindowEnd::Unknown => "unknown",
         }
+    }
+
+    /// Whether the window was one of regions, in which no references are recorded.
+    pub fn is_of_regions(self) -> bool {
+        matches!(
+            self,
+            WindowEnd::Change
+                | WindowEnd::Resume
+                | WindowEnd::Piece
+                | WindowEnd::Over
+                | WindowEnd::Next
+        )
     }
 }
 
@@ -147,6 +176,11 @@ view! {
             uapi::VMTRACE_WINDOW_REFS => WindowEnd::References,
             uapi::VMTRACE_WINDOW_STOP => WindowEnd::Stop,
             uapi::VMTRACE_WINDOW_PAUSE => WindowEnd::Pause,
+            uapi::VMTRACE_WINDOW_CHANGE => WindowEnd::Change,
+            uapi::VMTRACE_WINDOW_RESUME => WindowEnd::Resume,
+            uapi::VMTRACE_WINDOW_PIECE => WindowEnd::Piece,
+            uapi::VMTRACE_WINDOW_OVER => WindowEnd::Over,
+            uapi::VMTRACE_WINDOW_NEXT => WindowEnd::Next,
             _ => WindowEnd::Unknown,
         },
         pub start_time_ns: u64 = raw.start_time,

@@ -2,10 +2,11 @@
 //! is to refuse, and prints what it says to each. Each trace that begins goes to FILE, and ends at once.
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
-    VMTRACE_AGAIN, VMTRACE_BY_ACCESSED, VMTRACE_BY_FAULT, VMTRACE_COUNTED, VMTRACE_FILTERED,
-    VMTRACE_INTERVAL_MAX, VMTRACE_INTERVAL_MIN, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE,
-    VMTRACE_REGIONS, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN, VMTRACE_SAMPLE_MIN,
-    VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_sampling, vmtrace_status,
+    VMTRACE_AGAIN, VMTRACE_BY_ACCESSED, VMTRACE_BY_FAULT, VMTRACE_CHANGE_MAX, VMTRACE_COUNTED,
+    VMTRACE_FILTERED, VMTRACE_INTERVAL_MAX, VMTRACE_INTERVAL_MIN, VMTRACE_OFFSETS, VMTRACE_PACK,
+    VMTRACE_PAUSABLE, VMTRACE_REGIONS, VMTRACE_REGIONS_MAX, VMTRACE_REGIONS_MIN,
+    VMTRACE_SAMPLE_MIN, VMTRACE_SCOPE_TREE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, vmtrace_config,
+    vmtrace_sampling, vmtrace_status,
 };
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
@@ -38,6 +39,20 @@ const GOOD: &[(&str, Change)] = &[
     ("most", |c| {
         c.sampling.min_regions = VMTRACE_REGIONS_MAX / 2;
         c.sampling.max_regions = VMTRACE_REGIONS_MAX;
+    }),
+    // Windows of references, by a plan and on request, and what is about references.
+    ("windows", |c| {
+        c.windows = 2;
+        c.window_time = 10 * MS;
+        c.skip = 10 * MS;
+        c.warmup = 10 * MS;
+    }),
+    ("pausable", |c| c.flags |= VMTRACE_PAUSABLE),
+    ("change", |c| {
+        c.flags |= VMTRACE_PAUSABLE | VMTRACE_AGAIN | VMTRACE_OFFSETS | VMTRACE_COUNTED;
+        c.sampling.change = VMTRACE_CHANGE_MAX;
+        c.window_time = 10 * MS;
+        c.skip = 10 * MS;
     }),
     // Without regions: what the changes below begin with is good.
     ("references", |c| {
@@ -88,21 +103,37 @@ const REFUSED: &[(&str, Change)] = &[
     ("wraps", |c| c.sampling.min_regions = 1 << 31),
     ("by-nothing", |c| c.sampling.by = VMTRACE_BY_FAULT + 1),
     ("by-all", |c| c.sampling.by = u32::MAX),
-    ("pad", |c| c.sampling.pad = 1),
+    ("change", |c| c.sampling.change = 1),
+    ("change-plan", |c| {
+        c.window_time = 10 * MS;
+        c.sampling.change = 1;
+    }),
+    ("change-more", |c| {
+        c.flags |= VMTRACE_PAUSABLE;
+        c.sampling.change = VMTRACE_CHANGE_MAX + 1;
+    }),
     ("no-flag", |c| c.flags = 0),
-    ("no-flag-pad", |c| {
+    ("no-flag-change", |c| {
         c.flags = 0;
         c.sampling = vmtrace_sampling {
-            pad: 1,
+            change: 1,
             ..Default::default()
         };
     }),
-    ("windows", |c| {
-        c.windows = 2;
-        c.window_time = 10 * MS;
-        c.skip = 10 * MS;
+    ("window", |c| c.windows = 2),
+    ("skip", |c| c.skip = 10 * MS),
+    ("warmup", |c| {
+        c.flags |= VMTRACE_PAUSABLE;
+        c.warmup = 10 * MS;
     }),
-    ("pausable", |c| c.flags |= VMTRACE_PAUSABLE),
+    ("sets", |c| {
+        c.flags |= VMTRACE_PAUSABLE;
+        c.sets = VMTRACE_SETS_PROCESS;
+    }),
+    ("pausable-interval", |c| {
+        c.flags |= VMTRACE_PAUSABLE;
+        c.interval = u64::from(VMTRACE_INTERVAL_MIN);
+    }),
     ("again", |c| c.flags |= VMTRACE_AGAIN),
     ("virtual-time", |c| c.flags |= VMTRACE_VTIME),
     ("offsets", |c| c.flags |= VMTRACE_OFFSETS),

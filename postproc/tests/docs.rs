@@ -80,18 +80,48 @@ fn trace_of_regions() -> Vec<u8> {
     for (mm, pid) in [(2, 42), (3, 1234)] {
         t.task(0, pid, pid, mm, "cc1");
         t.map_anon(0, pid, mm, 0x10_0000, 0x20_0000, Prot(3));
-        let region = RegionBody {
-            start: 0x10_0000,
-            end: 0x20_0000,
-            looks: 20,
-            accesses: 7,
-            writes: 0,
-            age: 1,
-            cpus: 0,
-            index: 0,
-            regions: 1,
-        };
-        t.report(0, mm, &[region]);
+        t.report(0, mm, &[region()]);
+    }
+    t.finish()
+}
+
+/// A region of these traces.
+fn region() -> RegionBody {
+    RegionBody {
+        start: 0x10_0000,
+        end: 0x20_0000,
+        looks: 20,
+        accesses: 7,
+        writes: 0,
+        age: 1,
+        cpus: 0,
+        index: 0,
+        regions: 1,
+    }
+}
+
+/// The same of regions in some windows, and of references in the others.
+fn trace_of_both() -> Vec<u8> {
+    let mut t = TraceBuilder::new(2, 16);
+    t.sample_regions(uapi::VMTRACE_BY_ACCESSED);
+    for window in 0..4 {
+        let (mm, is_of_regions) = (window + 1, window % 2 == 0);
+        t.begin_window(1000);
+        if !is_of_regions {
+            t.event(0, 1, 0, uapi::VMTRACE_EV_REFS_BEGIN, &[]);
+        }
+        t.task(0, 42, 42, mm, "cc1");
+        t.map_anon(0, 42, mm, 0x10_0000, 0x20_0000, Prot(3));
+        match is_of_regions {
+            true => t.report(0, mm, &[region()]),
+            false => (0..1000).for_each(|i| t.touch(0, 42, mm, 0x10_0000 + i * 7 % 199 * 4096)),
+        }
+        t.end_window(|w| {
+            w.why = match is_of_regions {
+                true => uapi::VMTRACE_WINDOW_CHANGE,
+                false => uapi::VMTRACE_WINDOW_REFS,
+            }
+        });
     }
     t.finish()
 }
@@ -102,6 +132,7 @@ struct Scratch {
     trace: Vec<u8>,
     sets: Vec<u8>,
     regions: Vec<u8>,
+    both: Vec<u8>,
     helps: BTreeMap<String, String>,
     makefile: String,
 }
@@ -113,6 +144,7 @@ impl Scratch {
             trace: trace(),
             sets: trace_of_sets(),
             regions: trace_of_regions(),
+            both: trace_of_both(),
             helps: BTreeMap::new(),
             makefile: std::fs::read_to_string(top().join("Makefile")).unwrap(),
         }
@@ -215,6 +247,7 @@ impl Scratch {
                 _ if word.ends_with("/dev/vdb") => self.trace.clone(),
                 Some("vmt" | "vmtrace") if word.contains("sets.") => self.sets.clone(),
                 Some("vmt" | "vmtrace") if word.contains("regions.") => self.regions.clone(),
+                Some("vmt" | "vmtrace") if word.contains("phases.") => self.both.clone(),
                 Some("vmt" | "vmtrace") => self.trace.clone(),
                 Some("zst") if word.ends_with(".vmt.zst") || word.ends_with(".vmtrace.zst") => {
                     zstd::encode_all(&self.trace[..], 1).unwrap()

@@ -155,7 +155,7 @@ impl CompareArgs {
             }
             let trace = Trace::open_watched(path, &mut Opening::default())?;
             let windows = match self.per_window {
-                true => trace.window_numbers(),
+                true => trace.windows_of_references(),
                 false => self.window.clone(),
             };
             if windows.is_empty() {

@@ -170,7 +170,7 @@ fn run_one(
         options.block_pages <= LARGEST_BLOCK,
         "--block: give at most {LARGEST_BLOCK} pages"
     );
-    let only_regions = trace.header().has_regions();
+    let only_regions = trace.has_only_regions();
     if only_regions {
         if !format.takes_regions() {
             trace.demand_references()?;

@@ -200,7 +200,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                 if trace.header().sets.are_several() {
                     owners.event(&event);
                 }
-                if matches!(event.body, Body::RefsBegin) {
+                if matches!(event.body, Body::RefsBegin) && trace.header().is_from_boot() {
                     let start = trace.header().start_time_ns;
                     refs_begin_ns = Some(event.time_ns.saturating_sub(start));
                 }
@@ -326,6 +326,12 @@ fn plan_text(plan: &WindowPlan) -> String {
         if !lengths.is_empty() {
             text += &format!(", each of {} at most", lengths.join(" or "));
         }
+        if plan.skip_ns != 0 {
+            text += &format!(
+                ", {} at least before one for a change",
+                seconds(plan.skip_ns)
+            );
+        }
         return text;
     }
     let mut text = match plan.count {
@@ -445,9 +451,17 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if let Some(sampling) = &h.sampling {
         writeln!(
             t,
-            "  regions    {}, adapted to the mappings each {} ms; no references",
+            "  regions    {}, adapted to the mappings each {} ms; {}",
             sampling_text(sampling),
-            sampling.update_ns as f64 / 1e6
+            sampling.update_ns as f64 / 1e6,
+            match (&h.windows, sampling.change) {
+                (None, _) => "no references".into(),
+                (Some(_), 0) => "references in windows".into(),
+                (Some(_), change) => format!(
+                    "references in windows, which also begin when {} % of the memory in use change",
+                    f64::from(change) / 10.0
+                ),
+            }
         )?;
     }
     writeln!(
@@ -571,20 +585,26 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if !info.windows.is_empty() {
         writeln!(
             t,
-            "\nwindow     begins  seconds  ref. records       events   lost  ended by"
+            "\nwindow     begins  seconds  ref. records       events   lost  ended by{}",
+            if h.has_regions() { "    of" } else { "" }
         )?;
     }
     for w in &info.windows {
         writeln!(
             t,
-            "{:<6} {:>8.3} s {:>8.3} {:>13} {:>12} {:>6}  {}",
+            "{:<6} {:>8.3} s {:>8.3} {:>13} {:>12} {:>6}  {}{}",
             w.number,
             seconds(w.start_time_ns.saturating_sub(h.start_time_ns)),
             seconds(w.stop_time_ns.saturating_sub(w.start_time_ns)),
             grouped(w.refs),
             grouped(w.events),
             grouped(w.lost()),
-            w.why.name()
+            w.why.name(),
+            match (h.has_regions(), w.why.is_of_regions()) {
+                (false, _) => String::new(),
+                (true, true) => format!("{:1$}regions", "", 12 - w.why.name().len()),
+                (true, false) => format!("{:1$}references", "", 12 - w.why.name().len()),
+            }
         )?;
     }
     match info.status {

@@ -149,13 +149,19 @@ impl Input {
     }
 }
 
+/// Whether a command has refused a window because it has no references.
+fn is_of_regions(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::OnlyRegions { .. }))
+}
+
 /// Which part of a trace is meant.
 #[derive(Args)]
 struct Windows {
     /// Read only window K, as a trace by itself; the first window is 0
     #[arg(long, value_name = "K", conflicts_with = "per_window")]
     window: Option<u32>,
-    /// Read each window as a trace by itself, one after the other
+    /// Read each window as a trace by itself, one after the other; windows of regions are left out
+    /// where references are needed
     #[arg(long)]
     per_window: bool,
 }
@@ -184,7 +190,10 @@ impl Windows {
             if screen::stop_flag().load(Ordering::Relaxed) {
                 return Err(Error::Interrupted.into());
             }
-            let of_this = one(&trace.only_window(number)?)?;
+            let of_this = match one(&trace.only_window(number)?) {
+                Err(e) if is_of_regions(&e) => continue,
+                of_this => of_this?,
+            };
             if code == ExitCode::SUCCESS {
                 code = of_this;
             }

@@ -449,7 +449,10 @@ impl Exporter for Damon {
         self.snapshots.slices.begin(header);
         self.snapshots.page_shift = header.page_shift;
         self.start_ns = header.start_time_ns;
-        let how = header.sampling.filter(|_| header.has_regions());
+        // Regions in some windows, and references in others, are read by their references.
+        let how = header
+            .sampling
+            .filter(|_| header.has_regions() && header.windows.is_none());
         self.sampled = how.map(|how| Sampled {
             how,
             reports: Reports::default(),

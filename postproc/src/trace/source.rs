@@ -445,12 +445,29 @@ impl Trace {
     ///
     /// [`Error::OnlyRegions`].
     pub fn demand_references(&self) -> Result<()> {
-        match self.header.has_regions() {
+        let is_of_regions = match (self.header.windows, self.window) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(number)) => self.is_of_regions(number),
+        };
+        match self.header.has_regions() && is_of_regions {
             true => Err(Error::OnlyRegions {
                 path: self.path().into(),
             }),
             false => Ok(()),
         }
+    }
+
+    /// Whether the trace has nothing but regions: no window of references either.
+    pub fn has_only_regions(&self) -> bool {
+        self.demand_references().is_err()
+    }
+
+    /// Whether regions were sampled in this window, and no references recorded. A window whose account is
+    /// missing counts as one of references.
+    pub fn is_of_regions(&self, window: u32) -> bool {
+        let mut accounts = self.index.windows.iter().map(|w| &w.account);
+        accounts.any(|a| a.number == window && a.why.is_of_regions())
     }
 
     /// Whether records of references are missing that the sets had: it is the part of one process.
@@ -489,6 +506,13 @@ impl Trace {
         let mut all: Vec<u32> = heads.chain(accounts).collect();
         all.sort_unstable();
         all.dedup();
+        all
+    }
+
+    /// Of these, the windows in which references were recorded.
+    pub fn windows_of_references(&self) -> Vec<u32> {
+        let mut all = self.window_numbers();
+        all.retain(|window| !self.is_of_regions(*window));
         all
     }
 

@@ -254,7 +254,7 @@ impl Rule for Account {
 mod tests {
     use rust_mm_trace::uapi::{
         VMTRACE_CLASS_IO, VMTRACE_COUNTED, VMTRACE_EV_READ, VMTRACE_MAP_ANON, VMTRACE_MAP_HUGETLB,
-        VMTRACE_WINDOW_PAUSE, VMTRACE_WINDOW_STOP, vmtrace_status,
+        VMTRACE_WINDOW_NEXT, VMTRACE_WINDOW_PAUSE, VMTRACE_WINDOW_STOP, vmtrace_status,
     };
 
     use crate::testing::{TraceBuilder, check_bytes};
@@ -397,7 +397,7 @@ mod tests {
         for (why, errors) in [
             (VMTRACE_WINDOW_STOP, 0),
             (VMTRACE_WINDOW_PAUSE, 0),
-            (VMTRACE_WINDOW_PAUSE + 1, 1),
+            (VMTRACE_WINDOW_NEXT + 1, 1),
         ] {
             let mut builder = TraceBuilder::new(1, 64);
             builder.begin_window(8);

@@ -33,6 +33,9 @@ struct Present {
 #[derive(Default)]
 pub(super) struct Regions {
     has_regions: bool,
+    /// The trace has windows of references, too. Whether the present window is one, if that is known.
+    has_windows: bool,
+    in_references: Option<bool>,
     sampling: Option<Sampling>,
     page_size: u64,
     /// Whether all regions of all reports should be there.
@@ -72,6 +75,12 @@ fn invalid(sampling: &Sampling) -> Option<String> {
     if !counts.contains(&min) || !counts.contains(&max) || max / 2 < min {
         return Some(format!(
             "the header has {min} to {max} regions, which is not possible"
+        ));
+    }
+    if sampling.change > uapi::VMTRACE_CHANGE_MAX {
+        return Some(format!(
+            "the header has a change of {} thousandths",
+            sampling.change
         ));
     }
     (sampling.by == SampledBy::Unknown)
@@ -188,15 +197,18 @@ impl Rule for Regions {
 
     fn about(&self) -> &'static str {
         "reports of regions are whole, in the order of addresses, and have no more accesses than \
-         looks; a trace of regions has no references, and others have no regions"
+         looks; where regions are sampled, no references are recorded, and elsewhere no regions are"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
         let header = trace.header();
         self.has_regions = header.has_regions();
+        self.has_windows = header.windows.is_some();
         self.sampling = header.sampling;
         self.page_size = header.page_size();
         self.begins_amid = trace.piece().is_some_and(|piece| piece.number > 0);
+        // The beginning of the window may be in an earlier piece.
+        self.in_references = (!self.begins_amid || !self.has_windows).then_some(false);
         let index = trace.index();
         let lost = index.end.as_ref().is_some_and(|e| e.status.lost() > 0);
         self.is_whole = !lost && index.damage.is_empty();
@@ -225,13 +237,16 @@ impl Rule for Regions {
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
-        if !self.has_regions {
+        if !self.has_regions || self.in_references != Some(false) {
             return;
         }
         for r in batch.refs {
             out.error(|| {
-                Draft::new("a reference in a trace of regions")
-                    .record(Cited::reference(r, batch.world))
+                Draft::new(match self.has_windows {
+                    true => "a reference in a window of regions",
+                    false => "a reference in a trace of regions",
+                })
+                .record(Cited::reference(r, batch.world))
             });
         }
     }
@@ -242,7 +257,12 @@ impl Rule for Regions {
                 Draft::new("a region, although the header says that references are recorded")
                     .record(Cited::event(e))
             }),
+            Body::Region(_) if self.in_references == Some(true) => out
+                .error(|| Draft::new("a region in a window of references").record(Cited::event(e))),
             Body::Region(region) => self.region(e, &region, out),
+            // A window begins, and an event behind this one says whether it has references.
+            Body::SnapBegin if !e.is_state() => self.in_references = Some(false),
+            Body::RefsBegin if self.has_windows => self.in_references = Some(true),
             Body::MmEnd if self.has_regions => {
                 let none = Present {
                     next: 0,
@@ -281,6 +301,7 @@ mod tests {
     use crate::check::RuleReport;
     use crate::testing::{TraceBuilder, check_bytes};
     use crate::trace::RegionBody;
+    use crate::units::Prot;
 
     const ACCESSED: u32 = uapi::VMTRACE_BY_ACCESSED;
     const FAULT: u32 = uapi::VMTRACE_BY_FAULT;
@@ -341,6 +362,56 @@ mod tests {
         let mut b = TraceBuilder::sample_of_regions(ACCESSED);
         b.region(0, 1, &region(0, 1));
         assert_eq!(rule(b).errors, 0);
+    }
+
+    /// A trace with a window of regions and one of references, each of which has a region and a reference
+    /// if that is asked for.
+    fn windows(has_region: [bool; 2], has_reference: [bool; 2]) -> TraceBuilder {
+        let mut b = TraceBuilder::new(2, 64);
+        b.sample_regions(ACCESSED);
+        for window in 0..2u32 {
+            let (mm, of) = (window + 1, window as usize);
+            b.begin_window(8);
+            if window == 1 {
+                b.event(0, 1, 0, uapi::VMTRACE_EV_REFS_BEGIN, &[]);
+            }
+            b.task(0, 10, 10, mm, "sample");
+            b.map_anon(0, 10, mm, 0x1000, 0x9000, Prot(3));
+            if has_region[of] {
+                b.region(0, mm, &region(0, 1));
+            }
+            if has_reference[of] {
+                b.touch(0, 10, mm, 0x1000);
+            }
+            b.end_window(|w| {
+                w.why = match window {
+                    0 => uapi::VMTRACE_WINDOW_CHANGE,
+                    _ => uapi::VMTRACE_WINDOW_TIME,
+                }
+            });
+        }
+        b
+    }
+
+    #[test]
+    fn windows_are_of_regions_or_of_references() {
+        let good = windows([true, false], [false, true]);
+        assert_eq!(rule(good).errors, 0);
+        for (has_region, has_reference, message) in [
+            (
+                [true, true],
+                [false, true],
+                "a region in a window of references",
+            ),
+            (
+                [true, false],
+                [true, true],
+                "a reference in a window of regions",
+            ),
+        ] {
+            let rule = rule(windows(has_region, has_reference));
+            assert_eq!((rule.errors, &*rule.examples[0].message), (1, message));
+        }
     }
 
     #[test]

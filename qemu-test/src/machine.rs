@@ -326,6 +326,7 @@ const PROGRAMS: &[&str] = &[
     "joins",
     "spells",
     "pauses",
+    "phases",
     "versions",
     "throng",
     "different-turns",

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// A program, how much it has to do so that it runs for some seconds, and how often it is run in a
 /// trace.
-const PROGRAMS: [(&str, u32, u32); 4] = [
+pub(super) const PROGRAMS: [(&str, u32, u32); 4] = [
     ("sqlite3", 40_000, 1),
     ("gcc", 1000, 12),
     ("python3", 300_000, 1),
@@ -57,20 +57,21 @@ pub fn scenarios() -> Vec<Scenario> {
     list
 }
 
-fn work(program: &str, amount: u32, times: u32) -> Result<String> {
+pub(super) fn work(program: &str, amount: u32, times: u32) -> Result<String> {
     let script = loads::script(program, amount)?;
     let once = format!("rm -rf /tmp/db /tmp/dump.rdb && {script}");
     Ok(vec![once; times as usize].join(" && "))
 }
 
 /// What came of a run.
-struct Ran {
+pub(super) struct Ran {
     /// How many times as long the program had the CPU as without a trace.
-    slowdown: f64,
+    pub(super) slowdown: f64,
     status: Value,
 }
 
-fn run(name: &str, work: &str, options: &str, kernel: &str) -> Result<Ran> {
+/// Runs a program without a trace, and in one with these options.
+pub(super) fn run(name: &str, work: &str, options: &str, kernel: &str) -> Result<Ran> {
     let quoted = work.replace('\'', "'\\''");
     let traced = format!(
         "activator run {options} -o /dev/trace --status-file /tmp/status.json -- /bin/sh -c '{quoted}'"

@@ -118,6 +118,15 @@ const LONG: &[(&str, &[&str])] = &[
     ("regions-exact", &["regions-fast", "regions-damon"]),
     ("regions-turns", &["regions-smp"]),
     (
+        "between-exact",
+        &[
+            "between-cost-sqlite3",
+            "between-cost-gcc",
+            "between-cost-python3",
+            "between-cost-redis",
+        ],
+    ),
+    (
         "budget-windows-exact",
         &[
             "budget-sqlite3-1.1-exact",

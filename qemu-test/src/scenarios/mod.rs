@@ -4,6 +4,7 @@ use anyhow::Result;
 
 pub mod audit;
 pub mod bad_input;
+pub mod between;
 pub mod boot;
 pub mod budget;
 pub mod compare;
@@ -98,6 +99,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
     list.extend(regions::scenarios());
+    list.extend(between::scenarios());
     list.extend(budget::scenarios());
     list.extend(interval::scenarios());
     list.extend(joins::scenarios());

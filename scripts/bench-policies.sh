@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The speed of the simulators, beside libCacheSim from PyPI on the same references. Then the speed of the
 # LRU curve, beside a Fenwick tree and Increment-and-Freeze on the same references. Three lines after each table of
-# curves compare the curve alone (LruChunks) with these, by the table's best rounds and by its medians. ONLY=policies
-# or ONLY=curves leaves out the other part.
+# curves compare the curve alone (LruChunks) with these, by the table's best rounds and by its medians. Fails if a
+# curve misses a target (scripts/bench_curves.py, scripts/targets.py). ONLY=policies or ONLY=curves leaves out the
+# other part.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 only=${ONLY:-policies curves}
@@ -19,39 +20,6 @@ policies() {
 	"$BUILD/target/release/examples/policies" 10000000 1000000 100000 "$python" "$profiler"
 }
 
-# Passes a table of lru_curves on, and then tells what follows from it. The table has the best speed of all rounds, and
-# the median of how many times as fast as the Fenwick tree a computation was in each round.
-followed() {
-	awk '
-		{ print }
-		# The last five fields are numbers. A name has blanks.
-		/^(Fenwick tree|LruChunks|Increment-and-Freeze|the same)/ && NF > 5 {
-			name = $1
-			for (i = 2; i <= NF - 5; i++) name = name " " $i
-			speed[name] = $(NF - 4); times[name] = $(NF - 3); bytes[name] = $NF
-		}
-		function ratio(one, other) {
-			return sprintf("%.2f (%.2f)", speed[one] / speed[other], times[one] / times[other])
-		}
-		function of_freeze(one, best, name) {
-			best = "Increment-and-Freeze"
-			for (name in speed) if (name ~ /^the same/ && speed[name] > speed[best]) best = name
-			return ratio(one, best)
-		}
-		END {
-			one = "LruChunks"; two = "LruChunks, 2 threads"; tree = "Fenwick tree, 64-bit leaves"
-			if (!(one in speed && two in speed && tree in speed && "Increment-and-Freeze" in speed)) {
-				print "the table lacks a computation" > "/dev/stderr"
-				exit 1
-			}
-			printf "by the best rounds (by medians), two threads are %s times as fast as one\n", ratio(two, one)
-			printf "one thread: %s times as fast as the tree, and %s as the fastest Increment-and-Freeze; %s bytes a page\n",
-				ratio(one, tree), of_freeze(one), bytes[one]
-			printf "two threads: %s times as fast as the tree, and %s as that; %s bytes a page\n",
-				ratio(two, tree), of_freeze(two), bytes[two]
-		}'
-}
-
 curves() {
 	local freeze input
 	freeze=$("$TOP/scripts/increment-and-freeze.sh")
@@ -60,9 +28,11 @@ curves() {
 	for input in "2000000 90000 uniform 5" "10000000 1000000 local 5" "10000000 900000 uniform 5" \
 		"40000000 8000000 uniform 3"; do
 		# shellcheck disable=SC2086 # Four arguments.
-		"$BUILD/target/release/examples/lru_curves" $input "$freeze" | followed
+		"$BUILD/target/release/examples/lru_curves" $input "$freeze" | python3 "$TOP/scripts/bench_curves.py" || missed=1
 	done
 }
+
+missed=0
 
 step "$BUILD/log/bench-policies.log" "building the benchmark" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --example policies --example lru_curves
@@ -72,3 +42,4 @@ for part in $only; do
 	*) die "ONLY is $only: it must be policies, curves or both" ;;
 	esac
 done
+exit "$missed"

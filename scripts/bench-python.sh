@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How much longer the Python package takes for a curve than the command postproc, and what a page of a report takes,
-# of one long trace (scripts/bench_python.py). Then the page is opened in a browser.
+# of one long trace (scripts/bench_python.py). Then the page is opened in a browser. Fails if a target is missed
+# (scripts/targets.py).
 #   --refs N            references in the trace, instead of 100,000,000; each takes 34 bytes of disk
 #   --rounds N          measure so often, instead of 5 times
 #   --points N          sizes of the curve, instead of 64, which is the command's default; 0 is each size
@@ -51,9 +52,11 @@ if [ "$(cat "$trace.made-for" 2>/dev/null)" != "$want" ] || [ ! -f "$trace" ]; t
 	printf '%s\n' "$want" >"$trace.made-for"
 fi
 
+missed=0
 say "$rounds rounds of a curve by the command and in Python, and a page:"
 "$BUILD/venv/bin/python" -P "$TOP/scripts/bench_python.py" \
-	"$BUILD/bin/postproc" "$trace" "$dir" "$rounds" "$points" "$policies"
+	"$BUILD/bin/postproc" "$trace" "$dir" "$rounds" "$points" "$policies" || missed=$?
 step "$BUILD/log/bench-python-browser.log" "the page in a browser" \
 	python3 "$TOP/scripts/browser_test.py" "$dir/shots" "$dir/report.html"
 cat "$BUILD/log/bench-python-browser.log"
+exit "$missed"

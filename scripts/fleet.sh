@@ -4,6 +4,7 @@
 # the versions of python/requirements-fleet.txt, in an environment of its own in build/.
 #   TRACES=N        so many traces instead of 1,000
 #   REPEAT=N        measure so often, and take the best
+#   JUDGE=0         a target that is missed is only reported
 #   PROFILE=dev     programs with debug assertions, which are slow
 #
 # After a change of python/requirements-fleet.in, its versions are made anew by

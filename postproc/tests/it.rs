@@ -51,4 +51,5 @@ mod shortened;
 mod signals;
 mod streams;
 mod stretches;
+mod targets;
 mod windows;

@@ -4,6 +4,7 @@
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
 use crate::scenarios::workload;
+use crate::targets::{self, Target};
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -107,6 +108,11 @@ fn ticks(out: &Outcome, name: &str) -> Result<u64> {
         .with_context(|| format!("{name} printed {:?}", r.stdout))
 }
 
+/// A re-reference takes at most so many times the instructions of a minor fault.
+const OF_A_FAULT: f64 = 0.5;
+/// So many percent more instructions at most, while nothing is traced, than on an unpatched kernel.
+const WHEN_OFF: f64 = 0.5;
+
 /// Prints what a traced reference costs.
 ///
 /// # Errors
@@ -115,14 +121,15 @@ fn ticks(out: &Outcome, name: &str) -> Result<u64> {
 pub fn references(kernel: &str) -> Result<()> {
     // The hooks stay on for some time after a trace.
     let steps = [minor_fault()].into_iter().chain(traced()).collect();
-    print_references(&boot("bench-references", kernel, steps)?)
+    let target = print_references(&boot("bench-references", kernel, steps)?)?;
+    targets::settle(&[target], kernel)
 }
 
 fn minor_fault() -> Step {
     step("minor-fault", &["/bin/cost", "minor-fault"])
 }
 
-fn print_references(base: &Outcome) -> Result<()> {
+fn print_references(base: &Outcome) -> Result<Target> {
     let fault = ticks(base, "minor-fault")?;
     println!("\ninstructions (icount), N=512, batches of the default size");
     println!("{:<40} {fault:>10}", "a minor fault, same kernel");
@@ -133,14 +140,20 @@ fn print_references(base: &Outcome) -> Result<()> {
             traced as f64 / fault as f64
         );
     }
-    Ok(())
+    let (what, ..) = TRACED[0];
+    let ratio = ticks(base, what)? as f64 / fault as f64;
+    Ok(Target::most(
+        format!("{what}, times a minor fault"),
+        OF_A_FAULT,
+        ratio,
+    ))
 }
 
 /// Runs all and prints the tables.
 ///
 /// # Errors
 ///
-/// If a run fails or gives no figure. Figures themselves are never errors.
+/// If a run fails or gives no figure, or a figure misses its target.
 pub fn run(programs: bool, kernel: &str) -> Result<()> {
     let vanilla = boot("bench-vanilla", "vanilla", untraced())?;
     let steps = untraced().into_iter().chain(traced()).collect();
@@ -150,28 +163,40 @@ pub fn run(programs: bool, kernel: &str) -> Result<()> {
         "{:<12} {:<26} {:>10} {:>10} {:>8}",
         "loop", "hooks of", "unpatched", "patched", "change"
     );
+    let mut targets = vec![];
     for (name, hooks) in LOOPS {
         let (v, b) = (ticks(&vanilla, name)?, ticks(&base, name)?);
-        println!(
-            "{name:<12} {hooks:<26} {v:>10} {b:>10} {:>+7.2}%",
-            (b as f64 / v as f64 - 1.0) * 100.0
-        );
+        let change = (b as f64 / v as f64 - 1.0) * 100.0;
+        println!("{name:<12} {hooks:<26} {v:>10} {b:>10} {change:>+7.2}%");
+        let what = format!("tracing off, {name}, % more than unpatched");
+        targets.push(Target::most(what, WHEN_OFF, change));
     }
-    print_references(&base)?;
-    if !programs {
-        return Ok(());
+    targets.push(print_references(&base)?);
+    if programs {
+        targets.extend(whole_programs(&[64, 512, 4096], None, kernel)?);
+        targets.extend(pace::run(false, kernel)?);
     }
-
-    whole_programs(&[64, 512, 4096], None, kernel)?;
-    pace::run(false, kernel)
+    println!();
+    targets::settle(&targets, kernel)
 }
 
-/// Measures what tracing costs whole programs, with sets of these sizes and batches of this size.
+/// At most so many times the instructions of the whole system are executed with a set of N pages. With smaller
+/// sets, nothing is promised.
+fn times_the_instructions(n: u32) -> Option<f64> {
+    match n {
+        0..64 => None,
+        64..512 => Some(10.0),
+        512.. => Some(1.2),
+    }
+}
+
+/// Measures what tracing costs whole programs, with sets of these sizes and batches of this size. Gives the targets,
+/// which are for batches of the default size.
 ///
 /// # Errors
 ///
-/// As [`run`].
-pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result<()> {
+/// If a run fails or gives no figure.
+pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result<Vec<Target>> {
     println!(
         "\nsqlite3 (200,000 rows) and gcc on one CPU: how much longer than untraced they take,"
     );
@@ -180,6 +205,8 @@ pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result
         "{:>6} {:>3} {:>12} {:>9} {:>12} {:>12} {:>14} {:>10}",
         "N", "K", "instructions", "time", "seconds", "references", "references/s", "bytes each"
     );
+    let mut targets = vec![];
+    let is_default = batch.is_none();
     let batch = batch.map_or(String::new(), |k| format!(" --batch {k}"));
     for n in sizes {
         let options = format!("-n {n}{batch}");
@@ -202,13 +229,17 @@ pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result
         let refs = check["references"]
             .as_u64()
             .context("check gives no references")?;
+        let times = workload::busy_ratio(&exact)?;
         println!(
-            "{n:>6} {k:>3} {:>11.2}x {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
-            workload::busy_ratio(&exact)?,
+            "{n:>6} {k:>3} {times:>11.2}x {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
             traced / plain,
             refs as f64 / traced,
             bytes as f64 / refs as f64
         );
+        if let Some(limit) = times_the_instructions(*n).filter(|_| is_default) {
+            let what = format!("N={n}, times the instructions untraced");
+            targets.push(Target::most(what, limit, times));
+        }
     }
-    Ok(())
+    Ok(targets)
 }

@@ -5,6 +5,7 @@
 
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::paths;
+use crate::targets::{self, Target};
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use oracle::count::{Cpu, Report, SharedLock};
@@ -39,6 +40,9 @@ pub const MAPPERS: &str = "two mappers";
 /// With a set for each process: what two processes share then.
 pub const SETS: &str = "K=13, sets";
 
+/// With batches of the default size.
+const BATCHES: &str = "kVMTrace, K=13";
+
 /// How a program is traced.
 #[derive(Clone, Copy)]
 enum Way {
@@ -53,7 +57,7 @@ enum Way {
 /// Who traces: in tables, and how. RWP is userfaultfd's mode for reads and writes.
 const TRACERS: [(&str, Way); 7] = [
     ("kVMTrace", Way::Activator(1)),
-    ("kVMTrace, K=13", Way::Activator(13)),
+    (BATCHES, Way::Activator(13)),
     ("kVMTrace, K=32", Way::Activator(32)),
     (SETS, Way::Sets),
     ("RWP, signals", Way::Own("rwp-signal")),
@@ -423,11 +427,65 @@ pub fn draw(rows: &[Row]) -> String {
     .draw()
 }
 
-/// Counts, prints, and draws to `plot`.
+/// With batches of 13, two threads have at most so many interrupts for each reference: about one for eight.
+const INTERRUPTS: f64 = 0.13;
+/// With a set for each process, processes share the counter only. For each reference, at most so many instructions
+/// are under a lock, so many stores are to lines of all CPUs, and there are so many interrupts.
+const UNDER_LOCK: f64 = 5.0;
+const STORES: f64 = 5.0;
+const INTERRUPTS_OF_SETS: f64 = 0.01;
+/// Other tracers take at least so many times the instructions.
+const TIMES: f64 = 5.0;
+
+/// What the rows with the default size of batches must show; nothing of rows that are not there.
+fn targets(rows: &[Row]) -> Vec<Target> {
+    let several = |tracer: &'static str| {
+        let of = move |r: &&Row| r.cpus > 1 && r.tracer == tracer && r.program != MAPPERS;
+        rows.iter().filter(of)
+    };
+    let mut targets = vec![];
+    let mut most = |what: &str, limit: f64, figures: &mut dyn Iterator<Item = f64>| {
+        let worst = figures.reduce(f64::max);
+        targets.extend(worst.map(|worst| Target::most(what, limit, worst)));
+    };
+    let of_threads = several(BATCHES).filter(|r| r.program == "two threads");
+    most(
+        "two threads, IPIs a reference",
+        INTERRUPTS,
+        &mut of_threads.map(|r| r.interrupts),
+    );
+    most(
+        "a set for each process, instructions under a lock, a reference",
+        UNDER_LOCK,
+        &mut several(SETS).map(|r| r.longest),
+    );
+    most(
+        "a set for each process, stores to lines of all CPUs, a reference",
+        STORES,
+        &mut several(SETS).map(|r| r.common),
+    );
+    most(
+        "a set for each process, IPIs a reference",
+        INTERRUPTS_OF_SETS,
+        &mut several(SETS).map(|r| r.interrupts),
+    );
+    for (other, _) in TRACERS.iter().filter(|t| matches!(t.1, Way::Own(_))) {
+        let pairs = rows.iter().filter(|r| r.tracer == *other).filter_map(|r| {
+            let same = |o: &&Row| (o.tracer, o.cpus, o.program) == (BATCHES, r.cpus, r.program);
+            Some(r.instructions / rows.iter().find(same)?.instructions)
+        });
+        let what = format!("{other}, times the instructions of {BATCHES}");
+        let least = pairs.reduce(f64::min);
+        targets.extend(least.map(|least| Target::least(what, TIMES, least)));
+    }
+    targets
+}
+
+/// Counts, prints, judges, and draws to `plot`.
 ///
 /// # Errors
 ///
-/// As [`count`]; if the plot can't be written, or `cpus` are without the 2 that it shows.
+/// As [`count`]; if a figure misses its target; if the plot can't be written, or `cpus` are without the 2 that it shows.
 pub fn run(
     cpus: &[usize],
     words: &[String],
@@ -456,7 +514,10 @@ pub fn run(
     if let Some(plot) = plot {
         fs::write(plot, draw(&rows)).with_context(|| format!("{}", plot.display()))?;
     }
-    Ok(())
+    match json {
+        true => Ok(()),
+        false => targets::settle(&targets(&rows), kernel),
+    }
 }
 
 #[cfg(test)]
@@ -528,6 +589,45 @@ mod tests {
             ..Report::default()
         };
         assert!(row(report).is_err());
+    }
+
+    /// Rows of two threads, and of two processes with a set each, on two CPUs: the instructions of both and of another
+    /// tracer, and the interrupts of the threads.
+    fn judged(ours: u64, theirs: u64, calls: u64) -> Vec<bool> {
+        let row = |tracer, program, instructions: u64, calls| {
+            let cpu = Cpu {
+                calls,
+                ..cpu(instructions * 4096, 4096)
+            };
+            let report = Report {
+                cpus: vec![cpu],
+                ..Report::default()
+            };
+            Row::new((2, ROUNDS), (tracer, program), 1, report).unwrap()
+        };
+        let rows = [
+            row(BATCHES, "two threads", ours, calls),
+            row("mprotect", "two threads", theirs, 4096),
+            row(SETS, "two processes", ours, 0),
+            row("kVMTrace", MAPPERS, ours, 4096),
+        ];
+        targets(&rows).iter().map(Target::is_met).collect()
+    }
+
+    #[test]
+    fn rows_meet_their_targets_or_miss_them() {
+        assert_eq!(judged(1000, 8000, 400), [true; 5]);
+        assert_eq!(
+            judged(1000, 8000, 2048),
+            [false, true, true, true, true],
+            "an IPI for every second reference"
+        );
+        assert_eq!(
+            judged(2000, 8000, 400),
+            [true, true, true, true, false],
+            "four times as many"
+        );
+        assert!(targets(&[]).is_empty());
     }
 
     #[test]

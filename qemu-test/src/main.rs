@@ -26,6 +26,7 @@ mod runner;
 mod scenarios;
 mod shared;
 mod shell;
+mod targets;
 
 #[derive(Parser)]
 #[command(
@@ -201,7 +202,7 @@ enum Cmd {
         /// threads on two CPUs, each CPU in a thread of the host; needs no unpatched kernel
         #[arg(long, conflicts_with_all = ["quick", "references", "programs"])]
         two_cpus: bool,
-        /// Print these as JSON
+        /// Print these as JSON, without targets
         #[arg(long, requires = "two_cpus")]
         json: bool,
         /// Kernel flavour [default: the one without what is for debugging the tracer]
@@ -221,7 +222,7 @@ enum Cmd {
         /// CPUs of the guests
         #[arg(long, value_delimiter = ',', default_values_t = counting::CPUS)]
         cpus: Vec<usize>,
-        /// Print all figures, for each lock and line too, as JSON
+        /// Print all figures, for each lock and line too, as JSON, without targets
         #[arg(long)]
         json: bool,
         /// Also print, for each reference, the instructions of the functions that run most
@@ -435,13 +436,15 @@ fn main() -> ExitCode {
             json,
             kernel,
             ..
-        } => bench::pace::run(*json, kernel),
+        } => bench::pace::run(*json, kernel)
+            .and_then(|of_two_cpus| targets::settle(&of_two_cpus, kernel)),
         Cmd::Bench {
             programs: Some(sizes),
             batch,
             kernel,
             ..
-        } => bench::whole_programs(sizes, *batch, kernel),
+        } => bench::whole_programs(sizes, *batch, kernel)
+            .and_then(|of_programs| targets::settle(&of_programs, kernel)),
         Cmd::Bench { quick, kernel, .. } => bench::run(!quick, kernel),
         Cmd::Count {
             words,

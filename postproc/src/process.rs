@@ -361,12 +361,7 @@ impl Tasks {
             Body::Aside => {}
             // Some tasks cause events about an address space that is not theirs: a debugger, a
             // task that swaps, merges or migrates its pages, a kernel thread that borrows it.
-            Body::Gup { .. }
-            | Body::SwapIn(_)
-            | Body::SwapOut(_)
-            | Body::Ksm(_)
-            | Body::Migrate(_)
-            | Body::Switch { .. } => {}
+            _ if event.body.is_by_others() => {}
             // The same holds for a task that truncates a mapped file, or takes the snapshot.
             _ if event.mm.0 == 0 || event.is_snapshot() => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {

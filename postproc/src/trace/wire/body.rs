@@ -12,6 +12,9 @@
 //! - `hex`: as an address.
 //! - `named "other"`: by another name.
 //! - `unlisted`: not at all.
+//!
+//! `by others` behind the number says that a task can cause the event about an address space that is not its own.
+//! The addresses that an event is about are in its fields of some names: see [`Body::places`].
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -85,6 +88,13 @@ macro_rules! part {
     };
 }
 
+/// Who else causes an event.
+macro_rules! by {
+    (others) => {
+        true
+    };
+}
+
 /// Decodes what an entry of the table says.
 macro_rules! decoded {
     ($payload:ident $variant:ident) => {
@@ -117,7 +127,7 @@ macro_rules! bodies {
         pub enum Body<$life:lifetime> {
             $(
                 $(#[$of_event:meta])*
-                $event:ident => $variant:ident
+                $event:ident $(by $others:ident)? => $variant:ident
                     $(($part:ty) $(= $decode:ident)?)?
                     $(of |$raw:ident: $uapi:ident $(, $bytes:ident)?| $(where $check:block)? {
                         $(
@@ -153,6 +163,14 @@ macro_rules! bodies {
                     ),)*
                     _ => Body::Unknown,
                 })
+            }
+
+            /// Whether a task can cause the event about an address space that is not its own.
+            pub(crate) fn is_by_others(&self) -> bool {
+                match self {
+                    $($(Body::$variant { .. } => by!($others),)?)*
+                    _ => false,
+                }
             }
 
             /// Gives an event's own fields; which these are depends on its number alone.
@@ -232,7 +250,7 @@ bodies! {
             comm: &'a [u8] = comm(bytes, offset_of!(uapi::vmtrace_ev_task, comm));
         },
         /// Thread 0 is the idle task.
-        VMTRACE_EV_SWITCH => Switch of |raw: vmtrace_ev_switch| {
+        VMTRACE_EV_SWITCH by others => Switch of |raw: vmtrace_ev_switch| {
             prev: Tid = Tid(raw.prev);
             next: Tid = Tid(raw.next);
         },
@@ -261,11 +279,11 @@ bodies! {
             file: FileId = file!(raw);
             length: u64 = raw.bytes;
         },
-        VMTRACE_EV_SWAP_IN => SwapIn(SwapBody),
-        VMTRACE_EV_SWAP_OUT => SwapOut(SwapBody) = swapped_out,
-        VMTRACE_EV_KSM => Ksm(FrameBody),
-        VMTRACE_EV_MIGRATE => Migrate(FrameBody),
-        VMTRACE_EV_GUP => Gup of |raw: vmtrace_ev_page| {
+        VMTRACE_EV_SWAP_IN by others => SwapIn(SwapBody),
+        VMTRACE_EV_SWAP_OUT by others => SwapOut(SwapBody) = swapped_out,
+        VMTRACE_EV_KSM by others => Ksm(FrameBody),
+        VMTRACE_EV_MIGRATE by others => Migrate(FrameBody),
+        VMTRACE_EV_GUP by others => Gup of |raw: vmtrace_ev_page| {
             page: u64 = address(raw.page)?, hex;
             pfn: u64 = raw.new_pfn;
             write: bool = raw.arg & u64::from(uapi::VMTRACE_GUP_WRITE) != 0;
@@ -310,35 +328,46 @@ pub enum Place {
     Range(Range<u64>),
 }
 
+/// Finds addresses by the names of fields.
+#[derive(Default)]
+struct Addresses {
+    page: Option<u64>,
+    /// From the first one to before the second one. A move has two.
+    ranges: [(u64, u64); 2],
+}
+
+impl Fields for Addresses {
+    fn u64(&mut self, name: &str, value: u64) {
+        let [first, second] = &mut self.ranges;
+        match name {
+            "page" => self.page = Some(value),
+            "start" | "old_start" => first.0 = value,
+            "end" => first.1 = value,
+            "old_len" => first.1 = first.0.saturating_add(value),
+            "new_start" => second.0 = value,
+            "new_len" => second.1 = second.0.saturating_add(value),
+            _ => {}
+        }
+    }
+    fn hex(&mut self, name: &str, value: u64) {
+        self.u64(name, value);
+    }
+    fn u32(&mut self, _: &str, _: u32) {}
+    fn i32(&mut self, _: &str, _: i32) {}
+    fn u8(&mut self, _: &str, _: u8) {}
+    fn kind(&mut self, _: &str, _: MapKind) {}
+    fn text(&mut self, _: &str, _: &[u8]) {}
+}
+
 impl Body<'_> {
-    /// The places that the event is about: none, one, or for a move two.
+    /// The places that the event is about: none, one, or for a move two. They are in the fields `page`, `start` and
+    /// `end`, and in those of a move.
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
-        let range = |start, end| Some(Place::Range(start..end));
-        let long = |start: u64, length| range(start, start.saturating_add(length));
-        let (first, second) = match *self {
-            Body::Map(MapBody { start, end, .. })
-            | Body::Unmap { start, end }
-            | Body::Protect { start, end, .. }
-            | Body::Advise { start, end, .. }
-            | Body::ShmAt(ShmBody { start, end, .. })
-            | Body::ShmDt(ShmBody { start, end, .. })
-            | Body::Region(RegionBody { start, end, .. }) => (range(start, end), None),
-            Body::Move {
-                old_start,
-                old_len,
-                new_start,
-                new_len,
-                ..
-            } => (long(old_start, old_len), long(new_start, new_len)),
-            Body::Cow(FrameBody { page, .. })
-            | Body::Ksm(FrameBody { page, .. })
-            | Body::Migrate(FrameBody { page, .. })
-            | Body::SwapIn(SwapBody { page, .. })
-            | Body::SwapOut(SwapBody { page, .. })
-            | Body::Gup { page, .. } => (Some(Place::Page(page)), None),
-            _ => (None, None),
-        };
-        first.into_iter().chain(second)
+        let mut found = Addresses::default();
+        self.fields(&mut found);
+        let ranges = found.ranges.into_iter().filter(|(start, end)| start < end);
+        let page = found.page.into_iter().map(Place::Page);
+        page.chain(ranges.map(|(start, end)| Place::Range(start..end)))
     }
 }
 

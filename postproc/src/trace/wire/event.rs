@@ -39,7 +39,7 @@ pub struct Event<'a> {
     /// follows what it says, and [`Event::said`] is that.
     pub aside: Option<NoNews>,
     /// Its own fields, as they are in the trace.
-    pub(crate) payload: &'a [u8],
+    pub payload: &'a [u8],
     /// All of it, as it is in the trace.
     pub(crate) raw: &'a [u8],
 }

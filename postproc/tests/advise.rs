@@ -237,6 +237,8 @@ fn what_is_selected_has_no_bounds_except_a_set() {
         let text = files.text(&args);
         assert!(text.contains("100 pages; not proven)"), "{text}");
         assert!(text.contains("No bound is proven: --"), "{text}");
+        assert!(text.contains("--set-per"), "{text}");
+        assert!(text.contains("--set NUMBER"), "{text}");
     }
     let none = files.refusal(&["advise", "run.vmt", "--where", "comm == \"none\""]);
     assert!(none.contains("keeps no reference"), "{none}");

@@ -22,7 +22,8 @@ use crate::tee::Tee;
 
 /// Why the references of one process have no bounds.
 const PROCESS: &str = "--process leaves references out. The bounds follow from the references of all \
-                       pages of a set, so those of one process have no proven bounds";
+                       pages of a set, so those of one process have no proven bounds. A trace with a set \
+                       for each process (--set-per process) has them: select the set by --set NUMBER";
 
 /// Why a trace has no bounds although all its references are read.
 const UNPROVEN: &str = "the bounds need a trace that passes its checks, has its end and all its \

@@ -423,11 +423,13 @@ fn why_filtered(filtered: &Filtered) -> &'static str {
     match filtered.by == "--where" {
         true => {
             "--where leaves references out. The bounds follow from the references of all pages of a \
-             set, so those that are left have no proven bounds"
+             set, so those that are left have no proven bounds. A trace with a set for each process or \
+             control group (--set-per) has them: select the set by --set NUMBER"
         }
         false => {
-            "the selection leaves references out. The bounds follow from the references of all pages \
-             of a set, so those that are left have no proven bounds"
+            "the selection leaves references out. The bounds follow from the references of all pages of a \
+             set, so those that are left have no proven bounds. A trace with a set for each process or \
+             control group (--set-per) has them: select the set by --set NUMBER"
         }
     }
 }

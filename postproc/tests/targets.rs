@@ -13,6 +13,7 @@ fn judged(script: &str, args: &[&str], input: &str, judge: &str) -> (Option<i32>
         .env("JUDGE", judge)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();

@@ -639,5 +639,5 @@ void vmtrace_detach(bool last)
  */
 void vmtrace_quiesce(void)
 {
-	synchronize_rcu();
+	synchronize_rcu_expedited();
 }

@@ -114,6 +114,20 @@ pub(crate) fn pause(ns: u64, holds: impl Fn() -> bool) {
     let _ = PAUSE.wait_ns(Until::Signal, ns, || ending() || holds());
 }
 
+/// For the thread: has it run before all ordinary tasks when it is woken, or share a CPU with them.
+///
+/// A window has a length. An ordinary task that is woken may wait until the one that runs has had its
+/// share of the CPU, which can be a tick, while a window of a few milliseconds goes on.
+pub(crate) fn set_urgent(urgent: bool) {
+    let task = Task::current_raw();
+    match urgent {
+        // SAFETY: This is the present task, and no lock is held.
+        true => unsafe { bindings::sched_set_fifo_low(task) },
+        // SAFETY: As above.
+        false => unsafe { bindings::sched_set_normal(task, bindings::MIN_NICE) },
+    }
+}
+
 /// Has the thread look again whether it is to let time pass.
 pub(crate) fn wake() {
     PAUSE.wake();

@@ -250,8 +250,9 @@ fn halt(last: bool) {
     changes::changed();
 }
 
-/// Begins a window. Its set is empty, for the last one's end has emptied it.
-fn open(plan: &Windows, kind: Kind) {
+/// Begins a window. Its set is empty, for the last one's end has emptied it. Gives the time at which all is
+/// traced. The thread is urgent from then on, until the window is closed.
+fn open(plan: &Windows, kind: Kind) -> u64 {
     let has_refs = kind == Kind::References;
     let mut open = OPEN.lock();
     HALTED.store(false, Relaxed);
@@ -286,6 +287,8 @@ fn open(plan: &Windows, kind: Kind) {
         // If STOP calls this thread back from that, the window ends at once.
         bindings::vmtrace_attach(has_refs, plan.regions);
     }
+    recall::set_urgent(true);
+    let whole = clock();
     *open = Some(window);
     drop(open);
     if !has_refs {
@@ -293,6 +296,7 @@ fn open(plan: &Windows, kind: Kind) {
     }
     // A piece that was asked for a moment ago begins when this window ends.
     changes::changed();
+    whole
 }
 
 /// Ends the window that is open, if one is: writes what is left of it and its account. `halted` is
@@ -308,6 +312,8 @@ fn close(why: u32, halted: impl FnOnce()) {
         halt(false);
         (window, clock())
     };
+    // No program faults for this window any more, and what follows may take long.
+    recall::set_urgent(false);
     WRITING.store(true, Relaxed);
     halted();
     drain::flushed(None);
@@ -401,8 +407,8 @@ fn run(plan: &Windows) {
     }
     let mut done = 0u32;
     loop {
-        open(plan, Kind::References);
-        if is_over_within(plan.longest(), recall::is_full) {
+        let whole = open(plan, Kind::References);
+        if is_over_within(whole, plan.longest(), recall::is_full) {
             return;
         }
         let full = hot::with(false, Refs::is_full);
@@ -429,11 +435,11 @@ fn run_on_request(plan: &Windows) {
         if is_over {
             return;
         }
-        open(plan, Kind::References);
+        let whole = open(plan, Kind::References);
         // Or the step that would have begun it, if a change did.
         request::done();
         let ends = || recall::is_full() || request::is_due();
-        if is_over_within(plan.longest(), ends) {
+        if is_over_within(whole, plan.longest(), ends) {
             return;
         }
         let full = hot::with(false, Refs::is_full);
@@ -458,12 +464,13 @@ fn is_over_with_regions(plan: &Windows, ns: u64) -> bool {
     let is_asked = || (plan.on_request && request::is_due()) || rotate::is_due();
     loop {
         rotate::serve_between();
-        open(plan, Kind::Regions);
-        if plan.on_request && is_over_within(u64::MAX, || is_asked() || sampling::has_changed()) {
+        let whole = open(plan, Kind::Regions);
+        let begins = || is_asked() || sampling::has_changed();
+        if plan.on_request && is_over_within(whole, u64::MAX, begins) {
             return true;
         }
-        let left = earliest.saturating_sub(clock());
-        if !is_asked() && is_over_within(left, is_asked) {
+        let left = earliest.saturating_sub(whole);
+        if !is_asked() && is_over_within(whole, left, is_asked) {
             return true;
         }
         let why = match (plan.on_request, rotate::is_due()) {
@@ -506,10 +513,10 @@ fn is_over_between(ns: u64, holds: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Lets `ns` pass within a window, or less if `holds` comes to give true, and attaches what joins the
-/// scope meanwhile. Whether the trace is to end.
-fn is_over_within(ns: u64, holds: impl Fn() -> bool) -> bool {
-    let until = clock().saturating_add(ns);
+/// Lets `ns` pass within a window from `whole` on, or less if `holds` comes to give true, and attaches what
+/// joins the scope meanwhile. Whether the trace is to end.
+fn is_over_within(whole: u64, ns: u64, holds: impl Fn() -> bool) -> bool {
+    let until = whole.saturating_add(ns);
     loop {
         let left = match ns {
             u64::MAX => u64::MAX,
@@ -522,7 +529,9 @@ fn is_over_within(ns: u64, holds: impl Fn() -> bool) -> bool {
         if !has_joined() || holds() || clock() >= until {
             return false;
         }
+        recall::set_urgent(false);
         attach_joined();
+        recall::set_urgent(true);
     }
 }
 
@@ -559,6 +568,7 @@ fn is_over_after(ns: u64, holds: impl Fn() -> bool) -> bool {
 
 /// The thread of a trace: its windows, if it has such, and its end.
 fn thread(plan: Option<Windows>, session: u64) {
+    recall::set_urgent(false);
     if !session::made(session) {
         return;
     }

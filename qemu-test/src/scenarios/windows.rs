@@ -48,6 +48,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "orphans, what is forked between windows, ids used again: in each window, whole",
             tree,
         ),
+        exact(
+            "windows-crowded",
+            "windows end in time, however many tasks want the CPU",
+            crowded,
+        ),
         smp(
             "windows-smp",
             "many short windows of threads on two CPUs: each is good by itself",
@@ -249,6 +254,42 @@ fn lengths(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     ensure!(
         info["windows"].as_array().is_some_and(Vec::is_empty) && info["events"] == 0,
         "{info}"
+    );
+    Ok(())
+}
+
+fn crowded(name: &str, profile: Profile, kernel: &str) -> Result<()> {
+    let runs: &[Run] = &[(
+        "crowd",
+        "-n 64 --trace 20ms --skip 20ms",
+        "/bin/crowd 6 6 40 100000",
+    )];
+    let out = boot(name, profile, kernel, runs)?;
+    let trace = kept(&out, runs, "crowd")?;
+    let mut windows = good(&trace, profile)?;
+    // The program may end within the last one.
+    windows.pop();
+    ensure!(windows.len() >= 5, "{} windows", windows.len());
+    let mut longest = 0;
+    for (k, w) in windows.iter().enumerate() {
+        let args = ["--window", &k.to_string(), "--type", "snap_begin,snap_end"];
+        let events = postproc::events(&args, &trace)?;
+        let times: Vec<_> = events.iter().filter_map(|e| e["ns"].as_u64()).collect();
+        let [begin, end] = times[..] else {
+            bail!("window {k}: {events:?}");
+        };
+        // From the moment on at which all that is to be traced is described.
+        longest = longest.max((w.stop - w.start) - (end - begin));
+    }
+    say!(
+        "  {} windows of 20 ms, of which the longest was whole for {:.1} ms",
+        windows.len(),
+        longest as f64 / MS as f64
+    );
+    // With a thread that waits for its turn like any other task, it was 40 to 48 ms.
+    ensure!(
+        longest < 25 * MS + late(kernel),
+        "{longest} ns in a window of 20 ms"
     );
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{
     record::{self, EventHead, PacketHead},
     ring::{Base, Before, Meta, Only, Packet, Ring, HEAD},
     scopes::{memory, words},
+    session,
     stall::{self, Stall, FOREVER, PARTS},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
     tables::frame_mask,
@@ -1559,6 +1560,35 @@ mod tests {
         // SAFETY: `f` is valid. The function only computes.
         unsafe { bindings::vmtrace_pte_facts(pte, pkru, &mut f) };
         f
+    }
+
+    #[test]
+    fn a_trace_from_boot_is_taken_as_it_is() {
+        let (early, pack) = (bindings::VMTRACE_EARLY, bindings::VMTRACE_PACK);
+        let (zstd, piece) = (bindings::VMTRACE_ZSTD, bindings::VMTRACE_PIECE);
+        for how in [
+            0,
+            pack,
+            pack | zstd,
+            piece,
+            piece | pack,
+            piece | pack | zstd,
+        ] {
+            assert!(session::can_take(early | how));
+            // Without the flag, it would be another trace.
+            assert!(!session::can_take(how));
+        }
+        for how in [
+            zstd,
+            piece | zstd,
+            bindings::VMTRACE_PAUSABLE,
+            piece | bindings::VMTRACE_FILTERED,
+        ] {
+            assert!(!session::can_take(early | how));
+        }
+        // A piece ends where its file does.
+        assert!(session::good_output(early | piece, true) && session::good_output(early, false));
+        assert!(!session::good_output(early | piece, false));
     }
 
     #[test]

@@ -77,6 +77,8 @@ struct Rotation {
     n: u32,
     /// The trace has windows.
     windows: bool,
+    /// References are yet to begin.
+    held: bool,
 }
 
 kernel::sync::global_lock! {
@@ -90,6 +92,7 @@ kernel::sync::global_lock! {
         over: true,
         n: 0,
         windows: false,
+        held: false,
     };
 }
 
@@ -130,9 +133,16 @@ pub(crate) fn reset(n: u32, windows: bool) {
     r.over = false;
     r.n = n;
     r.windows = windows;
+    r.held = false;
     DUE.store(false, Relaxed);
     PIECE.store(0, Relaxed);
     PIECE_BYTES.store(0, Relaxed);
+}
+
+/// No piece begins as long as references are yet to begin, in a trace from boot that gets its output: there may
+/// be no set yet, and the event with which references begin is to be in the first piece.
+pub(crate) fn hold(held: bool) {
+    ROTATION.lock().held = held;
 }
 
 /// For kvmtraced, which writes nothing any more.
@@ -267,6 +277,7 @@ pub(crate) fn serve() -> bool {
     {
         let mut r = ROTATION.lock();
         match r.step {
+            Step::Open if r.held => return false,
             Step::Open => {}
             Step::Dropped(e) => {
                 r.end(Err(e));

@@ -342,6 +342,18 @@ fn good_packing(flags: u32) -> bool {
     flags & PACKING != bindings::VMTRACE_ZSTD
 }
 
+/// Whether whoever hands over an output for the trace from boot may ask for this: how the trace is
+/// written is all that the kernel command line has not set.
+pub(crate) fn can_take(flags: u32) -> bool {
+    const WRITING: u32 = PACKING | bindings::VMTRACE_PIECE;
+    flags & !WRITING == bindings::VMTRACE_EARLY && good_packing(flags)
+}
+
+/// Whether a trace with these flags can be written to an output that is a regular file, or is not.
+pub(crate) fn good_output(flags: u32, is_regular: bool) -> bool {
+    flags & bindings::VMTRACE_PIECE == 0 || is_regular
+}
+
 /// How long a record stays in the rings at most, as configured; see [`Plan::flush_ms`].
 fn flush(flush_ms: u16) -> Result<u32> {
     match u32::from(flush_ms) {
@@ -813,19 +825,18 @@ fn write_header(out: Output, header: KBox<Header>) -> Result {
 
 /// For kvmtraced, which has tried to write the header: whether it is to go on.
 pub(crate) fn begun(header: Result) -> bool {
-    let go = with_control(|control| match (control.writer, header) {
-        (Writer::Header, Ok(())) => {
-            control.writer = Writer::On;
-            true
+    let go = with_control(|control| {
+        control.writer = match (control.writer, header) {
+            (Writer::Header, Ok(())) => Writer::On,
+            (Writer::Header, Err(e)) => Writer::Failed(e),
+            _ => Writer::None,
+        };
+        let go = control.writer == Writer::On;
+        // Under the lock: as long as this is not known, no other output is tried.
+        if !go {
+            drain::forget_output();
         }
-        (Writer::Header, Err(e)) => {
-            control.writer = Writer::Failed(e);
-            false
-        }
-        _ => {
-            control.writer = Writer::None;
-            false
-        }
+        go
     });
     changes::changed();
     go == Ok(true)
@@ -922,7 +933,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
         _ => return Err(EINVAL),
     };
     let out = Output::new(sink, header.0.uuid, plan.packer()?, plan.flush_ms);
-    if plan.flags & bindings::VMTRACE_PIECE != 0 && !out.sink.is_regular() {
+    if !good_output(plan.flags, out.sink.is_regular()) {
         return Err(EINVAL);
     }
     let thread = window::start(plan.windows, session)?;
@@ -1022,8 +1033,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.sets
         | u32::from(c.mode);
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
-    if c.flags & !PACKING != bindings::VMTRACE_EARLY
-        || !good_packing(c.flags)
+    if !can_take(c.flags)
         || !Roots::new(c)?.is_all()
         || set != 0
         || windows != 0
@@ -1048,12 +1058,17 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     // SAFETY: By the caller's promise.
     let sink = unsafe { Sink::open(c.out_fd) }?;
     let out = Output::new(sink, header.0.uuid, plan.packer()?, plan.flush_ms);
+    if !good_output(plan.flags, out.sink.is_regular()) {
+        return Err(EINVAL);
+    }
     // Nobody waits in a trace without an output.
     progress::set_limit(c.stall_ms);
     write_header(out, header)?;
 
     // From here on, a task that finds no room waits until kvmtraced has made room.
     EARLY.store(false, Relaxed);
+    // Before anybody can ask for a piece.
+    rotate::hold(hot.is_some());
     let taken = with_control(|control| {
         let early = matches!(control.mode, Mode::Early(_));
         if early {

@@ -376,7 +376,11 @@ fn serve() {
                     bindings::vmtrace_attach(true, false)
                 }
                 j if j == Job::Quiet as u32 => bindings::vmtrace_attach(false, false),
-                _ => bindings::vmtrace_begin_refs(),
+                _ => {
+                    let begun = bindings::vmtrace_begin_refs();
+                    rotate::hold(false);
+                    begun
+                }
             }
         });
         if job != 0 {

@@ -1161,10 +1161,10 @@ struct vmtrace_ev_io {
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
  *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written, and VMTRACE_REGIONS; or
- *	VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what vmtrace=early on
- *	the kernel command line has begun is written to @out_fd and goes on there.
- *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
- *	the command line has set it.
+ *	VMTRACE_EARLY, with VMTRACE_PACK, VMTRACE_ZSTD and VMTRACE_PIECE at most: what
+ *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes on
+ *	there. @scope is VMTRACE_SCOPE_ALL then, and all else but @size, @out_fd, @stall_ms,
+ *	@flush_ms and @output 0, for the command line has set it.
  * @out_fd: a regular file or block device open for writing; with VMTRACE_UNWRITTEN, -1.
  *	The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.

@@ -585,7 +585,7 @@ pub struct PiecesArgs {
     /// the trace goes on, and the oldest ones can be removed. When a piece begins, the set is emptied and all
     /// mappings are described, so pieces should be much larger than that. `activator rotate`
     /// begins a piece at any other time. With windows, a piece begins between two of them, so it may
-    /// become larger. Not for a trace from boot.
+    /// become larger. Of a trace from boot, the first piece has all that the kernel has kept since boot.
     #[arg(
         long,
         value_name = "WHEN",
@@ -831,6 +831,9 @@ Examples:
   activator on --early -o boot.vmt            the events that vmtrace=early on the
                                               kernel command line has kept since boot,
                                               and everything from now on
+  activator on --early --rotate 1G,1h --keep 16G -o /var/tmp/boot
+                                              the same in pieces; the newest 16 GiB
+                                              are kept
 
 The trace goes on when this command has ended; `activator off` ends the trace. With
 --rotate, a process in the background begins the pieces. It ends with the trace, and
@@ -883,11 +886,12 @@ pub struct ScopeArgs {
     /// the kernel command line, vmtrace=early takes more options after commas: size=SIZE is
     /// the memory for the records (by default 64M, or with `refs` an eighth of the
     /// machine's, at most 512M), `refs` records references from boot on,
-    /// and evms=N and classes=CLASS+... correspond to -n and --events.
+    /// and evms=N and classes=CLASS+... correspond to -n and --events. --pack, --rotate, --keep,
+    /// --snapshot-on, --flush and --stall-limit say how the trace is written from now on.
     #[arg(long, conflicts_with_all = [
         "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate", "memory",
-        "slowdown", "sample", "between",
+        "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "memory", "slowdown",
+        "sample", "between",
     ])]
     pub early: bool,
 }
@@ -1479,7 +1483,7 @@ mod tests {
                 "\"x\": give",
             ),
             ("run --rotate 1G --force -o d -- ls", "cannot be used with"),
-            ("on --early --rotate 1G -o d", "cannot be used with"),
+            ("on --early --rotate 1G", "--output <OUTPUT>"),
         ] {
             let line = format!("activator {line}");
             let e = Cli::try_parse_from(line.split(' ')).expect_err(&line);

@@ -130,6 +130,8 @@ pub struct Writing {
     pub flush: Option<u32>,
     /// Whether records are packed before they are written, and how.
     pub pack: Option<Pack>,
+    /// Whether the trace is written in pieces. The output is the first one.
+    pub in_pieces: bool,
 }
 
 /// How records are packed.
@@ -160,6 +162,9 @@ impl Writing {
             Some(ms) => u16::try_from(ms).unwrap_or(VMTRACE_FLUSH_MAX as u16),
         };
         raw.flags |= self.pack.map_or(0, Pack::bits);
+        if self.in_pieces {
+            raw.flags |= VMTRACE_PIECE;
+        }
     }
 }
 
@@ -211,8 +216,6 @@ pub struct Config {
     pub classes: Vec<Class>,
     /// Parts of the run that are traced, if not the whole run.
     pub windows: Option<Windows>,
-    /// Whether the trace is written in pieces.
-    pub in_pieces: bool,
     /// The references that are recorded, if some may be left out now or later.
     pub filter: Option<Filter>,
     /// Whether references are counted by process and mapping.
@@ -248,7 +251,6 @@ impl Config {
             offsets: false,
             virtual_time: None,
             windows: None,
-            in_pieces: false,
             filter: None,
             counted: false,
             unwritten: false,
@@ -289,7 +291,6 @@ impl Config {
                 (self.again, VMTRACE_AGAIN),
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
                 (self.offsets, VMTRACE_OFFSETS),
-                (self.in_pieces, VMTRACE_PIECE),
                 (self.filter.is_some(), VMTRACE_FILTERED),
                 (self.counted, VMTRACE_COUNTED),
                 (self.unwritten, VMTRACE_UNWRITTEN),
@@ -949,9 +950,18 @@ pub fn take(
             libc::EBUSY => Failure::usage(
                 "the output of an earlier attempt takes no data yet: try again when it does",
             ),
+            libc::ENOMEM => Failure::usage(
+                "there is no memory to take the trace over now: end programs that take memory, and \
+                 try again; the kernel keeps the trace until then",
+            ),
+            libc::EINVAL if writing.in_pieces => Failure::usage(NO_PIECES_FROM_BOOT),
             _ => cant_write(output, errno).unwrap_or_else(|| refused("take the trace", errno)),
         })
 }
+
+/// The message for a kernel that writes a trace from boot to one file only.
+const NO_PIECES_FROM_BOOT: &str = "the kernel did not take the trace over in pieces: use the tools that \
+     were built with the kernel that runs, or leave out --rotate and use `postproc split` later";
 
 /// The message for an output that hangs before there is a trace.
 pub fn takes_nothing(output: &str) -> Failure {
@@ -1279,11 +1289,17 @@ mod tests {
         assert_eq!(flushed(None), 0);
         assert_eq!(flushed(Some(250)), 250);
         assert_eq!(flushed(Some(0)), 0xffff);
-        let pieces = Config {
+        let in_pieces = Writing {
             in_pieces: true,
+            ..Writing::default()
+        };
+        let pieces = Config {
+            writing: in_pieces,
             ..config("")
         };
         assert_eq!(pieces.raw(7).flags, VMTRACE_PIECE);
+        let pieces = raw_take("/p/00000.vmtrace", in_pieces, 7).flags;
+        assert_eq!(pieces, VMTRACE_EARLY | VMTRACE_PIECE);
         let next = raw_rotate("/p/00001.vmtrace", 9);
         assert_eq!((next.size, next.out_fd), (264, 9));
         assert_eq!((next.output[1], next.output[16]), (b'p' as libc::c_char, 0));

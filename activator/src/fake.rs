@@ -42,6 +42,7 @@ pub struct Fake {
     stops_until_taken: Cell<u32>,
     refuse_rotations: RefCell<VecDeque<i32>>,
     refuse_filter: Cell<i32>,
+    refuse_take: Cell<i32>,
     /// Of a trace with a filter; empty if all references are recorded.
     filter: RefCell<Option<String>>,
     /// How the trace that began last samples regions; all zero if it does not.
@@ -93,6 +94,7 @@ impl Default for Fake {
             stops_until_taken: Cell::new(0),
             refuse_rotations: RefCell::default(),
             refuse_filter: Cell::new(0),
+            refuse_take: Cell::new(0),
             filter: RefCell::default(),
             sampling: Cell::default(),
             looks_until_rotated: Cell::new(None),
@@ -113,6 +115,16 @@ impl Default for Fake {
     }
 }
 
+/// That of a trace which other programs of this machine know by it.
+fn own_uuid() -> [u8; 16] {
+    static TRACES: AtomicU32 = AtomicU32::new(0);
+    let mut uuid = [0; 16];
+    let number = TRACES.fetch_add(1, Ordering::Relaxed);
+    uuid[..4].copy_from_slice(&number.to_le_bytes());
+    uuid[4..8].copy_from_slice(&std::process::id().to_le_bytes());
+    uuid
+}
+
 impl Fake {
     /// Changes what the kernel counted.
     pub fn change(&self, change: impl FnOnce(&mut vmtrace_status)) {
@@ -122,7 +134,7 @@ impl Fake {
     /// Boots with vmtrace=early.
     pub fn boot_early(&self) {
         self.change(|s| {
-            (s.state, s.scope, s.uuid) = (VMTRACE_STATE_EARLY, VMTRACE_SCOPE_ALL, [7; 16]);
+            (s.state, s.scope, s.uuid) = (VMTRACE_STATE_EARLY, VMTRACE_SCOPE_ALL, own_uuid());
             (s.evms_size, s.evms_peak, s.first_segment) = (512, 512, 16);
         });
     }
@@ -168,6 +180,11 @@ impl Fake {
     /// Makes the next change of the filter fail with `errno`.
     pub fn refuse_filter(&self, errno: i32) {
         self.refuse_filter.set(errno);
+    }
+
+    /// Makes the next request for the trace from boot fail with `errno`.
+    pub fn refuse_take(&self, errno: i32) {
+        self.refuse_take.set(errno);
     }
 
     /// Sets the tables of counts, which come one after the other.
@@ -295,7 +312,10 @@ impl Fake {
         let path = directory.join(crate::pieces::name(0));
         let file = File::create_new(&path).expect("create");
         let config = Config {
-            in_pieces: true,
+            writing: Writing {
+                in_pieces: true,
+                ..Writing::default()
+            },
             output: path.to_string_lossy().into_owned(),
             ..Config::example()
         };
@@ -413,14 +433,10 @@ impl Control for Fake {
         let filter = config.filter.as_ref().map(|f| f.text().to_owned());
         *self.filter.borrow_mut() = filter;
         let in_pieces = raw.flags & VMTRACE_PIECE != 0;
-        let mut uuid = [self.starts.get() as u8; 16];
-        if in_pieces {
-            // Other programs of this machine know such a trace by it.
-            static TRACES: AtomicU32 = AtomicU32::new(0);
-            let number = TRACES.fetch_add(1, Ordering::Relaxed);
-            uuid[..4].copy_from_slice(&number.to_le_bytes());
-            uuid[4..8].copy_from_slice(&std::process::id().to_le_bytes());
-        }
+        let uuid = match in_pieces {
+            true => own_uuid(),
+            false => [self.starts.get() as u8; 16],
+        };
         let own_set = raw.sets != VMTRACE_SETS_ONE && status.sets_shared == 0;
         *status = vmtrace_status {
             size: status.size,
@@ -476,8 +492,18 @@ impl Control for Fake {
         if status.state != VMTRACE_STATE_EARLY {
             return Err(Errno(libc::ENODATA));
         }
+        match self.refuse_take.take() {
+            0 => {}
+            errno => return Err(Errno(errno)),
+        }
+        let raw = raw_take(output, writing, out.as_raw_fd());
         status.state = VMTRACE_STATE_ON;
-        status.output = raw_take(output, writing, out.as_raw_fd()).output;
+        status.output = raw.output;
+        status.flags = raw.flags;
+        if writing.in_pieces {
+            let file = File::from(out.try_clone_to_owned().map_err(|_| Errno(libc::EBADF))?);
+            self.begin_piece(&mut status, file, output);
+        }
         Ok(())
     }
 

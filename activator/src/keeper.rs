@@ -1,7 +1,7 @@
 //! What looks after a trace as long as it is on: it begins pieces, removes old ones, takes snapshots,
 //! and changes N so that programs lose no more time than they may. `run` does so while it waits for
 //! its command. `on` leaves a process behind for it, which is the one that started the trace: a trace
-//! of all processes leaves that process out.
+//! of all processes leaves that process out. Only a trace from boot has that process, too.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -10,7 +10,7 @@ use crate::cli::TraceArgs;
 use crate::control::{Config, Control, Scope, Writing, refused};
 use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::output::Output;
-use crate::status::Status;
+use crate::status::{State, Status};
 use crate::sys::Signals;
 use crate::units::Ticks;
 use crate::{Io, calibrate, pace, summary};
@@ -60,6 +60,12 @@ const CREATION: Duration = Duration::from_secs(5);
 
 /// The directory of the pieces of a trace, if it is where the status says.
 fn directory_of(status: &Status) -> Result<PathBuf, Failure> {
+    if status.state() == State::Early {
+        return Err(Failure::usage(
+            "the trace from boot has no output yet: `activator on --early --rotate` takes it over \
+             in pieces",
+        ));
+    }
     let Some(directory) = status.directory() else {
         return Err(Failure::usage(
             "the trace is not written in pieces: start it with --rotate",
@@ -109,10 +115,10 @@ fn budget(
     let config = Config {
         // Nothing of these matters for one thread, and no window is begun.
         windows: None,
-        in_pieces: false,
         unwritten: true,
         writing: Writing {
             pack: None,
+            in_pieces: false,
             ..writing(args)
         },
         output: "no file (a measurement of time)".into(),
@@ -126,6 +132,7 @@ fn writing(args: &TraceArgs) -> Writing {
         stall_limit: args.stall_limit,
         flush: args.flush,
         pack: args.pack,
+        in_pieces: args.pieces.rotate.is_some(),
     }
 }
 
@@ -148,7 +155,6 @@ fn config_of(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: 
         offsets: args.offsets,
         virtual_time,
         windows: args.windows(),
-        in_pieces: args.pieces.rotate.is_some(),
         filter: args.filter.clone(),
         counted: args.count,
         unwritten: false,

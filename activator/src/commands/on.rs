@@ -56,7 +56,8 @@ pub(super) fn attach(
         return begin(args, control.as_ref(), &mut signals, io)
             .map(|begun| Attached::Begun(begun.code, begun.keeper.map(Box::new)));
     }
-    // A trace of all processes leaves the one out that starts it. So that one stays.
+    // A trace of all processes leaves the one out that starts it. So that one stays. (A trace from boot has
+    // all processes, this one, too.)
     let failed = |e| Failure::usage(format!("can't create a child process: {e}"));
     match sys::split().map_err(failed)? {
         Side::Parent(child) => child
@@ -508,6 +509,48 @@ mod tests {
         );
         bench.activator(&["on", "--early", "-o", "u.vmt"]).expect(2);
         bench.activator(&["off"]).expect(0);
+    }
+
+    #[test]
+    fn takes_the_trace_from_boot_in_pieces() {
+        let bench = Bench::new();
+        bench.fake.boot_early();
+        // Before that, there are no pieces.
+        let to = bench.path("s").to_string_lossy().into_owned();
+        for args in [&["rotate"][..], &["snapshot", &to]] {
+            let got = bench.activator(args);
+            let told = "`activator on --early --rotate` takes it over";
+            assert!(got.expect(2).err.contains(told), "{}", got.err);
+        }
+        let take = ["on", "--early", "--rotate", "1G,1h", "--keep", "16G"];
+        let got = bench.activator(&take);
+        assert!(got.expect(2).err.contains("--output <OUTPUT>"));
+        let more = ["-o", "t", "--snapshot-on", "signal:USR1"];
+        let take = [&take[..], &more].concat();
+        // A kernel that does not know this; one without memory. The trace stays, and nothing else does.
+        for (errno, told) in [
+            (libc::EINVAL, "leave out --rotate and use `postproc split`"),
+            (libc::ENOMEM, "end programs that take memory"),
+        ] {
+            bench.fake.refuse_take(errno);
+            let got = bench.activator(&take);
+            assert!(got.expect(2).err.contains(told), "{}", got.err);
+            assert!(!bench.path("t").exists());
+        }
+        let got = bench.activator(&take);
+        let want = format!(
+            "tracing all processes into {} with N=512; `activator off` ends it\n",
+            bench.path("t").display()
+        );
+        assert_eq!(got.expect(0).out, want);
+        let first = bench.path("t").join("00000.vmtrace");
+        let got = bench.activator(&["rotate"]);
+        assert_eq!(got.expect(0).out, format!("{}\n", first.display()));
+        let got = bench.activator(&["snapshot", &to]);
+        let said = &got.expect(0).out;
+        assert!(said.starts_with("pieces 0 to 1 ("), "{said}");
+        bench.activator(&["off"]).expect(0);
+        assert!(!bench.path("t").join(".keeper.log").exists());
     }
 
     #[test]

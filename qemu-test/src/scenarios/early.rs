@@ -175,7 +175,7 @@ fn references(name: &str, profile: Profile, kernel: &str) -> Result<()> {
 
 /// The event of the first program's start, which nothing but its own mappings
 /// came before.
-fn first_program(trace: &Path) -> Result<u64> {
+pub(super) fn first_program(trace: &Path) -> Result<u64> {
     let all = postproc::events(&[], trace)?;
     let at = all.iter().position(|e| e["event"] == "exec");
     let at = at.context("no program was executed")?;

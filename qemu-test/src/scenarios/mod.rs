@@ -15,6 +15,7 @@ pub mod damon;
 pub mod day;
 pub mod defects;
 pub mod early;
+pub mod early_pieces;
 pub mod faults;
 pub mod fidelity;
 pub mod files;
@@ -110,6 +111,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
+    list.extend(early_pieces::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(modes::scenarios());
     list.extend(waits::scenarios());

@@ -114,7 +114,7 @@ fn run(kernel: &str, name: &str, profile: Profile, steps: Vec<Step>) -> Result<O
 }
 
 /// The same, with more on the kernel's command line.
-fn run_with(
+pub(super) fn run_with(
     kernel: &str,
     name: &str,
     profile: Profile,
@@ -170,9 +170,9 @@ pub(super) fn newest(pieces: &[Piece]) -> u64 {
 
 /// A piece, as it says itself.
 pub(super) struct Piece {
-    number: u64,
+    pub(super) number: u64,
     first_seq: u64,
-    next_seq: Option<u64>,
+    pub(super) next_seq: Option<u64>,
     is_last: bool,
 }
 
@@ -247,7 +247,7 @@ fn status(out: &Outcome, step: &str) -> Result<Value> {
 }
 
 /// Programs that make and end address spaces, mappings and threads.
-const PROGRAMS: &str = "fork-storm 20; families 2 6; exec-args; munmap-remap; mremap-move; \
+pub(super) const PROGRAMS: &str = "fork-storm 20; families 2 6; exec-args; munmap-remap; mremap-move; \
     mprotect-storm; file-map; brk-stack; threads; fork-storm 20";
 
 fn pieces(kernel: &str) -> Result<()> {
@@ -661,7 +661,7 @@ fn keep(kernel: &str) -> Result<()> {
 
 /// `only`: nothing but pieces is in a directory. `busy`: a program that makes less than a megabyte
 /// of records in a second, because the disk has 64. Who has lost its parent stays a zombie here.
-const ONLY: &str = r#"
+pub(super) const ONLY: &str = r#"
 alive() { [ -e /proc/$1/stat ] && ! grep -q ') Z ' /proc/$1/stat; }
 busy() { sh -c 'while :; do touch-loop 300 20 >/dev/null; sleep 0.2; done' & pid=$!; }
 only() { [ -z "$(ls -A $1 | grep -v '^[0-9]*[.]vmtrace$')" ] || ls -A $1; }

@@ -323,6 +323,16 @@ fn quoted(words: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// The trace that a command makes, if it says so.
+fn output_of(shown: &Shown) -> Option<String> {
+    shown
+        .words
+        .iter()
+        .skip_while(|w| *w != "-o")
+        .nth(1)
+        .cloned()
+}
+
 fn documents(kernel: &str) -> Result<()> {
     let folder = folder("shell-documents", kernel)?;
     fs::write(folder.join("simulation"), SIMULATION)?;
@@ -331,9 +341,23 @@ fn documents(kernel: &str) -> Result<()> {
         .flat_map(|(name, text)| of_kernel(name, text))
         .collect();
     ensure!(commands.len() >= 8, "only {commands:?} were found");
-    // A trace from boot is on until something ends it.
+    // A trace from boot is on until something ends it, and each needs a boot.
     let is_early = |shown: &Shown| shown.words.iter().any(|w| w == "--early");
     commands.sort_by_key(|shown| !is_early(shown));
+    let boots = commands.iter().filter(|shown| is_early(shown)).count();
+    let mut traces = Vec::new();
+    for shown in commands.drain(..boots.saturating_sub(1)) {
+        let command = quoted(&shown.words);
+        let mut shell = Shell::start(&folder, kernel, "vmtrace=early")?;
+        shell
+            .succeed(&command)
+            .with_context(|| shown.place.clone())?;
+        say!("  {}: {command}", shown.place);
+        shell.succeed("ls -l /etc >/dev/null; activator off")?;
+        traces.extend(output_of(&shown));
+        let (status, end) = shell.end("exit\r")?;
+        ensure!(status.success(), "{status}: {end}");
+    }
     let mut shell = Shell::start(&folder, kernel, "vmtrace=early")?;
     shell.succeed("chmod +x simulation")?;
     shell.succeed("sh -c 'while :; do ls -l /usr/bin >/dev/null; done' &")?;
@@ -345,7 +369,6 @@ fn documents(kernel: &str) -> Result<()> {
         .take_while(char::is_ascii_digit)
         .collect();
     ensure!(!server.is_empty(), "{said}");
-    let mut traces = Vec::new();
     for shown in &commands {
         let mut words = shown.words.clone();
         for word in words.iter_mut().filter(|w| *w == SERVER) {
@@ -356,8 +379,7 @@ fn documents(kernel: &str) -> Result<()> {
             .succeed(&command)
             .with_context(|| shown.place.clone())?;
         say!("  {}: {command}", shown.place);
-        let output = shown.words.iter().skip_while(|w| *w != "-o").nth(1);
-        traces.extend(output.map(String::as_str));
+        traces.extend(output_of(shown));
         if is_early(shown) {
             shell.succeed("ls -l /etc >/dev/null; activator off")?;
         }
@@ -368,6 +390,7 @@ fn documents(kernel: &str) -> Result<()> {
     let (status, end) = shell.end("exit\r")?;
     ensure!(status.success(), "{status}: {end}");
     ensure!(traces.len() >= 4, "only {traces:?} have names");
+    let traces: Vec<_> = traces.iter().map(String::as_str).collect();
     good(&folder, &traces)?;
     fs::remove_dir_all(&folder)?;
     Ok(())

@@ -216,8 +216,8 @@ pub struct TraceArgs {
     /// reference without a fault. A reference to any other page faults and is
     /// recorded. That page enters the set, and the page that entered the set first
     /// leaves it. So a smaller N means more records, a slower run and a larger trace.
-    /// A record costs less time than a minor page fault, and 32 bytes of output, or fewer
-    /// with --pack. References to the N pages of the set are not in the trace, so simulate
+    /// A record costs less time than a minor page fault, and at most 32 bytes of output, usually
+    /// far less (--pack). References to the N pages of the set are not in the trace, so simulate
     /// memories of 4 N pages and more.
     ///
     /// N is a number of pages (512) or a size in bytes (2MiB; 2M is the same), which is rounded
@@ -352,24 +352,25 @@ pub struct TraceArgs {
     #[arg(long)]
     pub again: bool,
 
-    /// Pack the records before they are written
+    /// How the records are packed before they are written
     ///
     /// A packed trace is often a seventh to a third as large. kvmtraced, the kernel thread that
     /// writes the trace, packs the records. So the faults of traced programs take no longer.
     /// All commands of `postproc` read a packed trace, and need more processor time for it:
     /// `check` takes about one and a half times as long. `postproc pack` packs a trace
     /// afterwards, and `postproc unpack` unpacks one. `--pack=zstd` also compresses each packet
-    /// by Zstandard. The trace is then a half to two thirds as large as with `--pack` alone,
-    /// and kvmtraced takes more time.
+    /// by Zstandard. The trace is then a half to two thirds as large, and kvmtraced takes more
+    /// time. `--pack=no` leaves packing out, for example if kvmtraced has too little time.
     #[arg(
         long,
         value_enum,
         value_name = "HOW",
         num_args = 0..=1,
         require_equals = true,
+        default_value = "columns",
         default_missing_value = "columns"
     )]
-    pub pack: Option<Pack>,
+    pub pack: Pack,
 
     /// Add to each reference the offset of the access within its page
     ///
@@ -1587,6 +1588,33 @@ mod tests {
         }
         let line = ["activator", "run", "--set-per", "--", "ls"];
         assert!(Cli::try_parse_from(line).is_err());
+    }
+
+    #[test]
+    fn records_are_packed_by_default() {
+        for (options, want) in [
+            (&[][..], Pack::Columns),
+            (&["--pack"], Pack::Columns),
+            (&["--pack=columns"], Pack::Columns),
+            (&["--pack=zstd"], Pack::Zstd),
+            (&["--pack=no"], Pack::No),
+        ] {
+            let line = [&["activator", "run"], options, &["--", "ls"]].concat();
+            assert_eq!(run_args(&line).trace.pack, want, "{options:?}");
+            for scope in [&["--all"][..], &["--early"]] {
+                let line = [&["activator", "on"], scope, options].concat();
+                match Cli::try_parse_from(line).map(|c| c.command) {
+                    Ok(Command::On(args)) => assert_eq!(args.trace.pack, want, "{options:?}"),
+                    other => panic!("{options:?}: {other:?}"),
+                }
+            }
+        }
+        // The value needs the equals sign, or else a command could be taken for it.
+        let args = run_args(&["activator", "run", "--pack", "zstd"]);
+        assert_eq!(
+            (args.trace.pack, args.command),
+            (Pack::Columns, vec!["zstd".into()])
+        );
     }
 
     #[test]

@@ -128,15 +128,18 @@ pub struct Writing {
     /// How long a record stays in the kernel's buffers, ms; `None` takes the kernel's default,
     /// and `Some(0)` is until its buffer is full.
     pub flush: Option<u32>,
-    /// Whether records are packed before they are written, and how.
-    pub pack: Option<Pack>,
+    /// How records are packed before they are written.
+    pub pack: Pack,
     /// Whether the trace is written in pieces. The output is the first one.
     pub in_pieces: bool,
 }
 
-/// How records are packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// How records are packed. Commands pack by `columns`; the kernel, unless it is asked, does not pack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Pack {
+    /// Not at all: each record as the kernel makes it.
+    #[default]
+    No,
     /// As differences from what earlier records predict.
     Columns,
     /// As `columns`, and then compressed by Zstandard.
@@ -146,6 +149,7 @@ pub enum Pack {
 impl Pack {
     fn bits(self) -> u32 {
         match self {
+            Pack::No => 0,
             Pack::Columns => VMTRACE_PACK,
             Pack::Zstd => VMTRACE_PACK | VMTRACE_ZSTD,
         }
@@ -161,7 +165,7 @@ impl Writing {
             Some(0) => VMTRACE_FLUSH_NEVER as u16,
             Some(ms) => u16::try_from(ms).unwrap_or(VMTRACE_FLUSH_MAX as u16),
         };
-        raw.flags |= self.pack.map_or(0, Pack::bits);
+        raw.flags |= self.pack.bits();
         if self.in_pieces {
             raw.flags |= VMTRACE_PIECE;
         }
@@ -1256,12 +1260,13 @@ mod tests {
         );
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
         for (pack, flags) in [
+            (Pack::No, 0),
             (Pack::Columns, VMTRACE_PACK),
             (Pack::Zstd, VMTRACE_PACK | VMTRACE_ZSTD),
         ] {
             let packed = Config {
                 writing: Writing {
-                    pack: Some(pack),
+                    pack,
                     ..Writing::default()
                 },
                 ..config("")
@@ -1330,7 +1335,7 @@ mod tests {
             VMTRACE_EARLY
         );
         let packed = Writing {
-            pack: Some(Pack::Columns),
+            pack: Pack::Columns,
             ..Writing::default()
         };
         let packed = raw_take("/t.vmt", packed, 7).flags;

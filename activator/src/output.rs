@@ -366,7 +366,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn little_room(path: &Path, room: u64) -> Option<String> {
     (room < LITTLE_ROOM).then(|| {
         format!(
-            "warning: only {} free for {}: room for about {} references",
+            "warning: only {} free for {}: room for about {} references, or more if they are packed",
             bytes(room),
             path.display(),
             crate::units::count(room / size_of::<rust_mm_trace::uapi::vmtrace_ref>() as u64)
@@ -602,7 +602,10 @@ mod tests {
         assert_eq!(little_room(path, LITTLE_ROOM), None);
         assert_eq!(
             little_room(path, 32 << 20).as_deref(),
-            Some("warning: only 32.0 MiB free for /t.vmt: room for about 1,048,576 references")
+            Some(
+                "warning: only 32.0 MiB free for /t.vmt: room for about 1,048,576 references, or \
+                 more if they are packed"
+            )
         );
     }
 }

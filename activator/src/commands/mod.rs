@@ -7,7 +7,7 @@ use rust_mm_trace::uapi::VMTRACE_STALL_DEFAULT;
 
 use crate::budget::Budget;
 use crate::cli::TraceArgs;
-use crate::control::{Config, Control, Scope, Writing, refused};
+use crate::control::{Config, Control, Pack, Scope, Writing, refused};
 use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::output::Output;
 use crate::status::{State, Status};
@@ -117,7 +117,7 @@ fn budget(
         windows: None,
         unwritten: true,
         writing: Writing {
-            pack: None,
+            pack: Pack::No,
             in_pieces: false,
             ..writing(args)
         },

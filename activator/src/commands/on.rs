@@ -310,7 +310,7 @@ mod tests {
         bench.activator(&["filter", ""]).expect(0);
         let got = bench.activator(&["off", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
-        assert_eq!(json["flags"], 128);
+        assert_eq!(json["flags"], 128 | 8);
         let left_out = json["left_out"].as_u64().unwrap_or_default();
         assert!(left_out >= 8, "{json}");
         assert_eq!(
@@ -350,7 +350,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
         assert_eq!(
             (&json["flags"], &json["of_regions"]),
-            (&1024.into(), &true.into())
+            (&(1024 | 8).into(), &true.into())
         );
         let text = bench.activator(&["off"]).expect(0).out.clone();
         assert!(text.contains("\nnext       postproc regions "), "{text}");
@@ -393,7 +393,11 @@ mod tests {
             assert_eq!(got.expect(0).out.contains(told), is_counted);
             let got = bench.activator(&["off", "--json"]);
             let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
-            assert_eq!(json["flags"], if is_counted { 256 } else { 0 });
+            let packed = 8;
+            assert_eq!(
+                json["flags"],
+                if is_counted { 256 | packed } else { packed }
+            );
         }
         let bench = Bench::new();
         bench.fake.boot_early();

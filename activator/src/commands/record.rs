@@ -178,7 +178,7 @@ fn text(
         "{}: {records} in {}, {}\n",
         output.display(),
         duration(status.duration_ns()),
-        bytes(status.raw.bytes)
+        bytes(status.raw.stored)
     );
     if let Some(pace) = pace {
         text += &format!("slowdown: {}\n", pace.text(status));
@@ -205,7 +205,7 @@ fn text(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::Bench;
+    use crate::fake::{Bench, Fake};
 
     #[test]
     fn ends_after_a_time() {
@@ -249,6 +249,15 @@ mod tests {
             got.expect(2).err,
             "kvmtrace: tracing is not on: `kvmtrace on` starts it\n"
         );
+    }
+
+    #[test]
+    fn says_how_large_the_trace_is() {
+        let mut status = Fake::example();
+        status.raw.stored = status.raw.bytes / 8;
+        let said = text(&status, None, None, Path::new("t.vmt"), Name::Activator);
+        let want = "t.vmt: 1,234,567 references in 12.5 s, 4.7 MiB\n";
+        assert!(said.starts_with(want), "{said}");
     }
 
     #[test]

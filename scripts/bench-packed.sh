@@ -40,8 +40,9 @@ targets=()
 for trace in $TRACES; do
 	"$tools/postproc" pack "$trace" -o "$dir/packed" 2>/dev/null
 	"$tools/postproc" pack "$trace" --zstd -o "$dir/packed-zstd" 2>/dev/null
-	ln -sf "$(realpath "$trace")" "$dir/unpacked"
-	zstd -q -f "$trace" -o "$dir/whole-zstd"
+	# It may be packed, as traces are by default.
+	"$tools/postproc" unpack "$trace" -o "$dir/unpacked" 2>/dev/null
+	zstd -q -f "$dir/unpacked" -o "$dir/whole-zstd"
 	printf '%s\n%-14s %12s %8s %8s %9s %8s\n' "$trace" form bytes check info simulate export
 	for form in unpacked packed packed-zstd whole-zstd; do
 		times=("$(best check "$dir/$form")" "$(best info "$dir/$form")"

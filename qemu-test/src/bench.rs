@@ -78,7 +78,14 @@ fn untraced() -> Vec<Step> {
 
 fn traced() -> Vec<Step> {
     let steps = TRACED.iter().map(|(what, options, cost)| {
-        let line = format!("/bin/activator run -n 512 {options}-o /dev/trace -- /bin/cost {cost}");
+        // What packing costs has rows of its own.
+        let pack = if options.contains("--pack") {
+            ""
+        } else {
+            "--pack=no "
+        };
+        let line =
+            format!("/bin/activator run -n 512 {pack}{options}-o /dev/trace -- /bin/cost {cost}");
         let argv: Vec<_> = line.split(' ').collect();
         step(what, &argv)
     });
@@ -209,8 +216,10 @@ pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result
     let is_default = batch.is_none();
     let batch = batch.map_or(String::new(), |k| format!(" --batch {k}"));
     for n in sizes {
-        let options = format!("-n {n}{batch}");
-        let name = options.replace([' ', '-'], "");
+        let set = format!("-n {n}{batch}");
+        let name = set.replace([' ', '-'], "");
+        // The instructions are those of the whole system, kvmtraced included.
+        let options = format!("{set} --pack=no");
         let run = |profile| workload::trace_with(&options, &name, profile, workload::ROWS, kernel);
         let (out, exact) = (run(Profile::Fast)?, run(Profile::Exact)?);
         let plain = out.step("plain")?.ns as f64 / 1e9;

@@ -211,10 +211,12 @@ fn steps(cpus: usize, words: &[String], rounds: u64) -> Vec<(&'static str, &'sta
             let plain = format!("/bin/sharers {shape} {PAGES} {rounds}");
             let line = match way {
                 Way::Activator(batch) => {
-                    format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
+                    format!(
+                        "/bin/activator run -n {N} --pack=no --batch {batch} -o /dev/trace -- {plain}"
+                    )
                 }
                 Way::Sets => format!(
-                    "/bin/activator run -n {N} --batch 13 --set-per process -o /dev/trace -- {plain}"
+                    "/bin/activator run -n {N} --pack=no --batch 13 --set-per process -o /dev/trace -- {plain}"
                 ),
                 Way::Own(way) => format!("{plain} {way} {N}"),
             };

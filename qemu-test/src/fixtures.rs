@@ -21,25 +21,25 @@ const BOOTS: &[Boot] = &[
         "",
         Profile::Exact,
         &[
-            "activator run -n 64 -o /shared/fifo.vmt -- /bin/touch-loop 200 20",
-            "activator run -n 64 -o /shared/fork-exec.vmt -- /bin/fork-cow",
-            "activator run -n 64 --policy clock -o /shared/clock.vmt -- /bin/hot-cold 200 10 8",
-            "activator run -n 64 --again -o /shared/again.vmt -- /bin/hot-cold 200 10 8",
-            "activator run -n 64 --warmup 2ms --trace 300 --skip 5ms --repeat 3 \
+            "activator run --pack=no -n 64 -o /shared/fifo.vmt -- /bin/touch-loop 200 20",
+            "activator run --pack=no -n 64 -o /shared/fork-exec.vmt -- /bin/fork-cow",
+            "activator run --pack=no -n 64 --policy clock -o /shared/clock.vmt -- /bin/hot-cold 200 10 8",
+            "activator run --pack=no -n 64 --again -o /shared/again.vmt -- /bin/hot-cold 200 10 8",
+            "activator run --pack=no -n 64 --warmup 2ms --trace 300 --skip 5ms --repeat 3 \
              -o /shared/windows.vmt -- /bin/touch-loop 200 100000",
-            "activator run -n 64 --virtual-time -o /shared/virtual-time.vmt -- \
+            "activator run --pack=no -n 64 --virtual-time -o /shared/virtual-time.vmt -- \
              /bin/virtual-time 2 64 1000",
-            "activator run -n 64 --events usual,swap,frame,switch -o /shared/frames.vmt -- /bin/ksm",
-            "activator run -n 64 -o /shared/file-io.vmt -- /bin/stacked",
-            "activator run -n 64 -o /shared/file-map.vmt -- /bin/file-map",
-            "activator run -n 64 --max 256 -o /shared/resize.vmt -- /bin/resize-storm 1 32 200",
+            "activator run --pack=no -n 64 --events usual,swap,frame,switch -o /shared/frames.vmt -- /bin/ksm",
+            "activator run --pack=no -n 64 -o /shared/file-io.vmt -- /bin/stacked",
+            "activator run --pack=no -n 64 -o /shared/file-map.vmt -- /bin/file-map",
+            "activator run --pack=no -n 64 --max 256 -o /shared/resize.vmt -- /bin/resize-storm 1 32 200",
         ],
     ),
     (
         "two",
         "",
         Profile::Smp,
-        &["activator run -n 64 -o /shared/two-cpus.vmt -- /bin/threads 10"],
+        &["activator run --pack=no -n 64 -o /shared/two-cpus.vmt -- /bin/threads 10"],
     ),
     (
         "early",
@@ -47,7 +47,7 @@ const BOOTS: &[Boot] = &[
         Profile::Fast,
         &[
             "fork-cow",
-            "activator on --early -o /shared/early.vmt",
+            "activator on --early --pack=no -o /shared/early.vmt",
             "fork-cow",
             "activator off",
         ],
@@ -58,7 +58,7 @@ const BOOTS: &[Boot] = &[
         Profile::Fast,
         &[
             "fork-cow",
-            "activator on --early -o /shared/loss.vmt",
+            "activator on --early --pack=no -o /shared/loss.vmt",
             "activator off",
         ],
     ),

@@ -129,7 +129,9 @@ impl Kind {
             Some(sets) => vec![
                 step(
                     &name,
-                    &format!("/bin/activator run -n {N} --set-per {sets} -o /dev/trace -- {plain}"),
+                    &format!(
+                        "/bin/activator run -n {N} --pack=no --set-per {sets} -o /dev/trace -- {plain}"
+                    ),
                 ),
                 step(&format!("{name} status"), "/bin/activator status --json"),
             ],

@@ -108,7 +108,8 @@ fn quoted(text: &str) -> String {
 /// Runs a load in a trace on the trace disk.
 fn in_trace(options: &str, load: &str) -> String {
     let load = quoted(load);
-    format!("activator run {options} -o /dev/trace -- /bin/sh -c {load}")
+    // As the other observers, which pack nothing.
+    format!("activator run --pack=no {options} -o /dev/trace -- /bin/sh -c {load}")
 }
 
 impl Observer for Traced {

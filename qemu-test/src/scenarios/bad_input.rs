@@ -212,6 +212,7 @@ fn output_full(kernel: &str) -> Result<()> {
                     "run",
                     "-n",
                     "64",
+                    "--pack=no",
                     "-o",
                     "/dev/small",
                     "--",

@@ -75,7 +75,7 @@ sleep_until() {
 	left=$(awk -v at=$1 '{d = at - $1; print (d > 0 ? d : 0)}' /proc/uptime)
 	sleep $left
 }
-activator on --all --rotate 4M,30min --keep 16M -o /tmp/x/day >on
+activator on --all --pack=no --rotate 4M,30min --keep 16M -o /tmp/x/day >on
 keeper=$(sed -n 's/.*; process \([0-9]*\) begins pieces.*/\1/p' on)
 begin=$(cut -d. -f1 /proc/uptime)
 job=0

@@ -56,14 +56,14 @@ sh -c '{PROGRAMS}' >/dev/null
 mkdir /tmp/tiny
 mount -t tmpfs -o size=4k none /tmp/tiny
 rc=0
-activator on --early --rotate 300K -o /tmp/tiny/p >/dev/null 2>why || rc=$?
+activator on --early --pack=no --rotate 300K -o /tmp/tiny/p >/dev/null 2>why || rc=$?
 echo "tiny $rc"
 grep -o "no room for" why
 echo "tiny-left $(ls -A /tmp/tiny | wc -l)"
 activator status --json >status
 echo "state $(field state)"
 echo "kept $(field last_seq)"
-activator on --early --rotate 300K --keep 1G --snapshot-on signal:USR1 -o /tmp/x/p >on
+activator on --early --pack=no --rotate 300K --keep 1G --snapshot-on signal:USR1 -o /tmp/x/p >on
 keeper=$(sed -n 's/.*; process \([0-9]*\) begins pieces.*/\1/p' on)
 alive $keeper && echo "keeper"
 activator status --json >status
@@ -185,7 +185,7 @@ asks() { while [ ! -e /tmp/enough ]; do activator rotate >/dev/null 2>>refused |
 asks & one=$!
 asks & two=$!
 fork-storm 5 >/dev/null
-activator on --early --pack --rotate 1s -o /tmp/x/p >on
+activator on --early --rotate 1s -o /tmp/x/p >on
 until [ "$(pieces p)" -ge 5 ]; do families 2 6 >/dev/null; done
 touch /tmp/enough
 wait $one $two
@@ -220,7 +220,7 @@ fn events_first(kernel: &str) -> Result<()> {
 /// `record` waits for the end. The first piece is copied before it is removed.
 const LOST: &str = r#"
 fork-storm 20 >/dev/null
-activator record --early --rotate 150K --keep 450K --json -o /tmp/x/p >off 2>err & record=$!
+activator record --early --pack=no --rotate 150K --keep 450K --json -o /tmp/x/p >off 2>err & record=$!
 until [ -e /tmp/x/p/00000.vmtrace ]; do
 	alive $record || cat err
 	alive $record

@@ -460,7 +460,7 @@ mount --bind /tmp/x /srv/x
 mount -t nfs4 -o vers=4.2,sync 127.0.0.1:/ /tmp/n
 touch /tmp/n/there
 exits 400 60 >plain
-activator run -q --status-file status --stall-limit 2s -n 32 --buffers 4 --buffer-size 4K -o /tmp/n/t -- \
+activator run -q --status-file status --stall-limit 2s -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/n/t -- \
 	exits 400 60 >traced 2>why &
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
 rpc.nfsd 0

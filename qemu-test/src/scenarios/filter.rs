@@ -308,7 +308,7 @@ const MODES: [(&str, &str); 5] = [
         "set-windows",
         "--trace 200 --skip 1ms --set-per process --pack",
     ),
-    ("pieces", "--rotate 100K"),
+    ("pieces", "--rotate 100K --pack=no"),
     ("set-pieces", "--rotate 64K --set-per process --pack"),
     ("discards", "--mode discard --buffers 4 --buffer-size 4k"),
 ];

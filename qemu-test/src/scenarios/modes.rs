@@ -25,7 +25,7 @@ pub fn scenarios() -> Vec<Scenario> {
 /// In both modes, a program runs while its output is frozen, and after that. Then a program that
 /// forks ends while its output is frozen.
 const DISCARD: &str = r#"
-small='-n 32 --buffers 4 --buffer-size 4K'
+small='-n 32 --pack=no --buffers 4 --buffer-size 4K'
 ran() { cut -d' ' -f14,15 /proc/$pid/stat; }
 until_large() { until [ "$(stat -c %s $1 2>/dev/null || echo 0)" -gt $2 ]; do sleep 0.1; done; }
 for mode in block discard; do
@@ -113,7 +113,7 @@ on_disk() { dd if=/dev/swap iflag=direct bs=1M 2>/dev/null | grep -a -o VMTpackt
 mkfifo /tmp/rest
 for flush in 100ms 800ms never; do
 	rm -f /tmp/done
-	activator run -q -n 32 --buffers 4 --buffer-size 1M --flush $flush -o /tmp/x/$flush -- \
+	activator run -q -n 32 --pack=no --buffers 4 --buffer-size 1M --flush $flush -o /tmp/x/$flush -- \
 		sh -c 'touch-loop 600 2; touch /tmp/done; exec cat /tmp/rest' >/tmp/log 2>&1 & run=$!
 	until [ -e /tmp/done ]; do sleep 0.05; done
 	start=$(now)

@@ -25,7 +25,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// Options of the activator, and the program.
-const RUNS: [(&str, &str, &str); 9] = [
+const RUNS: [(&str, &str, &str); 10] = [
     ("loop", "-n 64", "/bin/touch-loop 600 30"),
     ("batches", "-n 512", "/bin/random-walk 1 3000"),
     ("again", "-n 64 --again", "/bin/random-walk 2 1000"),
@@ -43,21 +43,27 @@ const RUNS: [(&str, &str, &str); 9] = [
         "/bin/file-map",
     ),
     (COMPRESSED, "-n 64", "/bin/random-walk 5 3000"),
+    (PLAIN, "-n 64", "/bin/touch-loop 600 30"),
 ];
 
-/// The run whose packets are compressed, too.
+/// The run without an option of packing, that whose packets are compressed, too, and that whose packets are not
+/// packed.
+const DEFAULT: &str = "batches";
 const COMPRESSED: &str = "zstd";
+const PLAIN: &str = "plain";
 
 fn boot(profile: Profile, kernel: &str) -> Result<Outcome> {
     let mut steps = Vec::new();
     for (slot, (name, options, program)) in RUNS.iter().enumerate() {
         let file = format!("/tmp/{name}.vmt");
         let pack = match *name {
+            DEFAULT => "",
             COMPRESSED => "--pack=zstd",
+            PLAIN => "--pack=no",
             _ => "--pack",
         };
         let command = format!("/bin/activator run {pack} {options} -o {file} -- {program}");
-        let argv: Vec<_> = command.split(' ').collect();
+        let argv: Vec<_> = command.split_whitespace().collect();
         steps.push(step(name, &argv));
         let status = ["/bin/activator", "status", "--json"];
         steps.push(step(&format!("{name} status"), &status));
@@ -75,6 +81,12 @@ fn boot(profile: Profile, kernel: &str) -> Result<Outcome> {
         deadline_s: 300,
     }
     .run()
+}
+
+/// Whether the kernel says that it packs.
+fn is_packed(status: &Value) -> Option<bool> {
+    let flags = status["flags"].as_u64()?;
+    Some(flags & u64::from(rust_mm_trace::uapi::VMTRACE_PACK) != 0)
 }
 
 /// Copies a trace by a command of postproc.
@@ -109,6 +121,13 @@ fn run(profile: Profile, kernel: &str) -> Result<()> {
             value.with_context(|| format!("{name}: no {field} in {status}"))
         };
         let (bytes, stored) = (figure("bytes")?, figure("stored")?);
+        if *name == PLAIN {
+            ensure!(
+                bytes == stored && is_packed(&status) == Some(false),
+                "{name}: {bytes} bytes packed into {stored}: {status}"
+            );
+            continue;
+        }
         let plain = packed.with_extension("plain");
         let unpacked = copy("unpack", &packed, &plain)?;
         let sizes = |of: &Value, which: &str| -> Result<(u64, u64)> {

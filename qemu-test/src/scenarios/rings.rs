@@ -28,7 +28,7 @@ const SUMS: [&str; 6] = [
 
 /// Programs run into a frozen output: first they wait, and then much is lost.
 const RINGS: &str = r#"
-small='-n 32 --buffers 8 --buffer-size 4K'
+small='-n 32 --pack=no --buffers 8 --buffer-size 4K'
 line() { echo "$1 $(activator top --once --json -d 0.2 2>/dev/null)"; }
 for mode in block discard; do
 	rm -f /tmp/go

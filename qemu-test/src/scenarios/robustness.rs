@@ -157,7 +157,7 @@ fn attach_stop(kernel: &str) -> Result<()> {
 /// which need new records before the set is smaller. So N can't be made smaller then: that gives up after five seconds, and
 /// `off` ends it at once.
 const RESIZE_STOP: &str = r#"
-activator run -q --stall-limit 10min -n 1024 --buffers 4 --buffer-size 4K -o /tmp/x/t -- sh -c '
+activator run -q --stall-limit 10min -n 1024 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- sh -c '
 	taskset -c 1 sleep 1000 & sleep 1; exec taskset -c 0 touch-loop 3000 100000000' >/dev/null 2>&1 & run=$!
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 1000000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
@@ -197,7 +197,7 @@ fn resize_stop(kernel: &str) -> Result<()> {
 
 /// The trace of some 16 MiB is in memory when `off` begins.
 fn slow_disk(kernel: &str) -> Result<()> {
-    let argv = "/bin/activator run -n 64 -o /dev/slow -- /bin/touch-loop 300 1800";
+    let argv = "/bin/activator run -n 64 --pack=no -o /dev/slow -- /bin/touch-loop 300 1800";
     let steps = vec![
         step("traced", &argv.split(' ').collect::<Vec<_>>()),
         step("check", &["/bin/postproc", "check", "/dev/slow"]),
@@ -220,7 +220,7 @@ mkfs.ext4 -q -O ^has_journal /dev/slow
 mkdir -p /tmp/s
 mount -o sync /dev/slow /tmp/s
 start=$(now)
-timeout 120 activator run -q --status-file status -n 64 --buffers 16 --buffer-size 4K -o /tmp/s/t -- \
+timeout 120 activator run -q --status-file status -n 64 --pack=no --buffers 16 --buffer-size 4K -o /tmp/s/t -- \
 	many-maps 1 beside 800 && echo "run 0" || echo "run $?"
 echo "seconds $(since $start)"
 activator off >/dev/null 2>&1 && echo "a trace was left"
@@ -457,7 +457,7 @@ activator status >/dev/null || echo "status $?"
 dm load d "0 $sectors flakey $disk 0 1 1 1 error_writes"
 for i in writeback expire; do echo 10 >/proc/sys/vm/dirty_${i}_centisecs; done
 rc=0
-activator run -q -n 64 --force -o /dev/dm-0 -- touch-loop 300 3000 >traced 2>why || rc=$?
+activator run -q -n 64 --pack=no --force -o /dev/dm-0 -- touch-loop 300 3000 >traced 2>why || rc=$?
 echo "flakey $rc"
 sed 's/^/why /' why
 dm load d "$linear"
@@ -544,7 +544,7 @@ ended() {
 
 const LONG_PID: &str = r#"
 touch-loop 300 2000 >plain
-activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- touch-loop 300 2000 >traced 2>why & run=$!
+activator run -q -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- touch-loop 300 2000 >traced 2>why & run=$!
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 50000 ]; do sleep 0.1; done
 dm suspend d
 start=$(now)
@@ -568,7 +568,7 @@ fn disk_hangs_pid(kernel: &str) -> Result<()> {
 
 const LONG_ALL: &str = r#"
 touch-loop 300 20 >plain
-activator on --all -n 256 --buffers 4 --buffer-size 16K -o /tmp/x/t >/dev/null
+activator on --all -n 256 --pack=no --buffers 4 --buffer-size 16K -o /tmp/x/t >/dev/null
 start=$(now)
 dm suspend d
 i=0
@@ -603,7 +603,7 @@ fn hung(r: &StepResult) -> Result<()> {
 /// The disk has 1 MiB. Not all of the programs' records fit.
 const FULL_ALL: &str = r#"
 touch-loop 300 200 >plain
-activator on --all -n 64 --force -o /dev/small >/dev/null
+activator on --all -n 64 --pack=no --force -o /dev/small >/dev/null
 i=0
 while [ $((i += 1)) -le 5 ]; do touch-loop 300 200 >traced; cmp plain traced && echo "same $i"; done
 rc=0
@@ -616,7 +616,7 @@ sed 's/^/said /' off
 const FULL_WINDOWS: &str = r#"
 touch-loop 300 200000 >plain
 rc=0
-activator run -q -n 64 --trace 6k --skip 20ms --repeat 1000 --force -o /dev/small -- touch-loop 300 200000 >traced 2>off || rc=$?
+activator run -q -n 64 --pack=no --trace 6k --skip 20ms --repeat 1000 --force -o /dev/small -- touch-loop 300 200000 >traced 2>off || rc=$?
 echo "off $rc"
 sed 's/^/said /' off
 cmp plain traced && echo "same 5"

@@ -260,13 +260,13 @@ fn pieces(kernel: &str) -> Result<()> {
             debian(&format!("{name} status"), "activator status --json"),
         ]
     };
-    let mut steps = Vec::from(traced("plain", "-n 64"));
+    let mut steps = Vec::from(traced("plain", "-n 64 --pack=no"));
     steps.extend(traced("sets", "-n 64 --set-per process --pack"));
     steps.extend(traced(
         "vtime",
-        "-n 64 --virtual-time=60 --offsets --batch 8",
+        "-n 64 --pack=no --virtual-time=60 --offsets --batch 8",
     ));
-    steps.extend(traced("clock", "-n 64 --policy clock"));
+    steps.extend(traced("clock", "-n 64 --pack=no --policy clock"));
     steps.push(debian(
         "by time",
         "activator run -q -n 64 --rotate 2s -o /tmp/time -- fork-storm 40 >/dev/null",
@@ -327,7 +327,7 @@ fn smp(kernel: &str) -> Result<()> {
 const WINDOWS: [(&str, &str, &str); 4] = [
     (
         "time",
-        "--trace 30ms --skip 10ms --rotate 64K",
+        "--trace 30ms --skip 10ms --rotate 64K --pack=no",
         "families 3 8; families 2 5 & families 2 5; wait",
     ),
     (
@@ -574,7 +574,7 @@ fn stress(kernel: &str) -> Result<()> {
 const KEEP: &str = r#"
 mkdir /tmp/y
 mount -t tmpfs none /tmp/y
-activator run -n 64 --rotate 150K --keep 450K --snapshot-on 'exit:!0' --snapshot-on signal:USR2 --snapshots /tmp/x/s \
+activator run -n 64 --pack=no --rotate 150K --keep 450K --snapshot-on 'exit:!0' --snapshot-on signal:USR2 --snapshots /tmp/x/s \
 	-o /tmp/y/pieces -- sh -c 'touch /tmp/begun; while [ ! -e /tmp/go ]; do fork-storm 5; done; families 2 4; exit 3' \
 	>/dev/null 2>err & run=$!
 until [ -e /tmp/y/pieces/00006.vmtrace ]; do sleep 0.2; done
@@ -673,7 +673,7 @@ good() { postproc check --frames "$1" >why && echo "$2" || cat why; }
 const ON: &str = r#"
 busy
 trap 'kill $pid' EXIT
-activator on --pid $pid -n 64 --rotate 300K -o /tmp/x/p >on
+activator on --pid $pid -n 64 --pack=no --rotate 300K -o /tmp/x/p >on
 keeper=$(sed -n 's/.*; process \([0-9]*\) begins pieces.*/\1/p' on)
 alive $keeper && echo "keeper"
 until_pieces p 4
@@ -688,7 +688,7 @@ alive $keeper && echo "left behind"
 only /tmp/x/p
 good /tmp/x/p "first"
 # Killed, it is missed by nobody but the pieces.
-activator on --pid $pid -n 64 --rotate 300K -o /tmp/x/q >on
+activator on --pid $pid -n 64 --pack=no --rotate 300K -o /tmp/x/q >on
 keeper=$(sed -n 's/.*; process \([0-9]*\) begins pieces.*/\1/p' on)
 until_pieces q 3
 kill -9 $keeper
@@ -703,7 +703,7 @@ activator off >/dev/null && echo "off"
 only /tmp/x/q
 good /tmp/x/q "second"
 # All processes but the one that begins the pieces.
-activator on --all -n 256 --rotate 1M --snapshot-on signal:USR1 -o /tmp/x/all >on
+activator on --all -n 256 --pack=no --rotate 1M --snapshot-on signal:USR1 -o /tmp/x/all >on
 keeper=$(sed -n 's/.*; process \([0-9]*\) begins pieces.*/\1/p' on)
 until_pieces all 4
 kill -USR1 $keeper

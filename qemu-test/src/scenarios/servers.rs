@@ -56,7 +56,7 @@ ended() { kill $server && wait && grep -v '^serves' /tmp/ublk; }
 /// A log that is full at once, of everything and of the server alone; then one with room.
 const TRACES: &str = r#"
 touch-loop 300 20 >plain
-small="--stall-limit 2s -n 32 --buffers 4 --buffer-size 4K"
+small="--stall-limit 2s -n 32 --pack=no --buffers 4 --buffer-size 4K"
 traced() {
 	start=$(now)
 	i=0

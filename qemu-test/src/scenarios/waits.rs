@@ -189,7 +189,7 @@ const STATES: [(&str, &str); 13] = [
 const ANSWERS: &str = r#"
 trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT
 touch-loop 300 100000000 >/dev/null & pid=$!
-small="-n 32 --buffers 4 --buffer-size 4K"
+small="-n 32 --pack=no --buffers 4 --buffer-size 4K"
 ask() {
 	for what in status stop; do
 		timeout -s KILL 20 ioctl-fuzz time $what >answer || echo "no answer"
@@ -302,7 +302,7 @@ fn all_answers(kernel: &str) -> Result<()> {
 const LOOKED: &str = r#"
 $program & pid=$!
 waits() { activator status --json >status; field waits; }
-activator on --pid $pid --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+activator on --pid $pid --stall-limit 10min -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
 until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
 before=$(waits)
 fsfreeze -f /tmp/x
@@ -348,7 +348,7 @@ fn looked_at(kernel: &str, name: &str, program: &str) -> Result<()> {
 /// an exiting thread tells others of its end.
 const PID: &str = r#"
 exits 400 60 >plain
-activator run -q --status-file status -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
+activator run -q --status-file status -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
 	exits 400 60 >traced 2>why &
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
@@ -394,7 +394,7 @@ fn frozen_pid(kernel: &str) -> Result<()> {
 /// As [`PID`] with the protection taken away: longer than the limit of 10 s would be, the program
 /// waits. After the thaw it goes on, and the trace is whole.
 const CONTROL: &str = r#"
-activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- exits 400 60 >traced &
+activator run -q -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- exits 400 60 >traced &
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
 sleep 15
@@ -419,7 +419,7 @@ fn frozen_control(kernel: &str) -> Result<()> {
 const LOCKS: &str = r#"
 head -c 64M /dev/zero >/tmp/big
 traced() {
-	activator run -q --stall-limit 2s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- "$@"
+	activator run -q --stall-limit 2s -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- "$@"
 }
 traced sh -c 'while [ ! -e /tmp/thawed ]; do dd if=/tmp/big of=/tmp/x/f bs=16M count=1 conv=notrunc 2>/dev/null; done' 2>/dev/null & run=$!
 until pidof dd >/dev/null; do sleep 0.1; done
@@ -431,7 +431,7 @@ traced sh -c 'dd if=/tmp/big of=/tmp/x/t bs=16M count=1 seek=1 conv=notrunc && e
 exits heir >heir & heir=$!
 until [ -s heir ]; do sleep 0.1; done
 child=$(head -n 1 heir)
-activator on --stall-limit 2s --pid $child -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/u >/dev/null
+activator on --stall-limit 2s --pid $child -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/u >/dev/null
 until [ "$(stat -c %s /tmp/x/u)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
 sleep 1
@@ -461,7 +461,7 @@ mkfs.ext4 -q /dev/trace
 mkdir -p /tmp/y
 mount /dev/trace /tmp/y
 waits() { activator status --json >status; field waits; }
-activator run -q --stall-limit 100s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- sh -c '
+activator run -q --stall-limit 100s -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t -- sh -c '
 	while [ ! -e /tmp/over ]; do
 		dd if=/dev/zero of=/tmp/y/f bs=128k count=64 conv=notrunc 2>/dev/null
 	done' & run=$!
@@ -531,7 +531,7 @@ fn stop_locks(kernel: &str) -> Result<()> {
 /// `fsfreeze` itself perhaps, and then all goes on as if there were no trace.
 const ALL: &str = r#"
 touch-loop 300 20 >plain
-activator on --all -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t
+activator on --all -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t
 start=$(now)
 fsfreeze -f /tmp/x
 i=0
@@ -636,7 +636,7 @@ for cpu in 0 1; do taskset -c $cpu touch-loop 300 100000000 & echo $! >pid.loop$
 wait' & root=$!
 until [ -s pid.loop1 ]; do sleep 0.1; done
 sleep 0.5
-activator on --pid $root --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+activator on --pid $root --stall-limit 10min -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
 until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
 sleep 1
@@ -678,7 +678,7 @@ until [ -s pid.other ]; do sleep 0.1; done
 sleep 0.5
 ticks() { cut -d' ' -f14,15 /proc/$(cat pid.fills)/stat; }
 waits() { before=$(ticks); sleep 1; [ -n "$before" ] && [ "$before" = "$(ticks)" ] && echo "$1"; }
-activator on --pid $root --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+activator on --pid $root --stall-limit 10min -n 32 --pack=no --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
 until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
 i=0
@@ -716,7 +716,7 @@ const WHOLE: u64 = 9 << 20;
 
 /// Cuts a trace of few events at many places, where a machine might have been switched off.
 fn cut_short(kernel: &str) -> Result<()> {
-    let argv = "/bin/activator run -n 64 -o /dev/trace -- /bin/touch-loop 300 1000";
+    let argv = "/bin/activator run -n 64 --pack=no -o /dev/trace -- /bin/touch-loop 300 1000";
     let argv: Vec<_> = argv.split(' ').collect();
     let out = Machine {
         name: format!("cut-short-{kernel}"),

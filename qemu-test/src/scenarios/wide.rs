@@ -147,7 +147,7 @@ until [ -s /tmp/server ]; do sleep 0.1; done
 mountpoint -q /tmp/f && echo mounted
 start=$(now)
 rc=0
-activator on --pid $(cat /tmp/server) -n 32 --buffers 4 --buffer-size 4K --stall-limit 2s \
+activator on --pid $(cat /tmp/server) -n 32 --pack=no --buffers 4 --buffer-size 4K --stall-limit 2s \
 	--force -o /tmp/f/t >on 2>&1 || rc=$?
 echo "on $rc"
 sed 's/^/said-on /' on

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 pub mod calls;
+pub mod follow;
 pub mod ring;
 pub mod tracers;
 pub mod uffd;

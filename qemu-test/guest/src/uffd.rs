@@ -2,11 +2,16 @@
 use crate::check;
 use std::io::Result;
 
-const API: u64 = 0xc018_aa3f;
+/// What can be done: version, features, requests.
+pub const API: u64 = 0xc018_aa3f;
 /// Address, length, mode, what can be done with it.
 pub const REGISTER: u64 = 0xc020_aa00;
 /// Address, length.
 pub const UNREGISTER: u64 = 0x8010_aa01;
+/// Address, length.
+pub const WAKE: u64 = 0x8010_aa02;
+/// Address, length, mode, bytes filled or a negative error.
+pub const ZEROPAGE: u64 = 0xc020_aa04;
 /// To, from, length, mode, bytes copied or a negative error.
 pub const COPY: u64 = 0xc028_aa03;
 /// As [`COPY`].

@@ -422,6 +422,7 @@ const PROGRAMS: &[&str] = &[
     "names",
     "sharers",
     "kcsan",
+    "watch-pages",
 ];
 
 /// Programs that others start by a name that is no path.

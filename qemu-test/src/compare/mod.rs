@@ -98,10 +98,10 @@ pub fn judge(out: &Outcome, readings: &[Reading], lengths: &[u64]) -> Result<Vec
         let lengths = lengths.iter().map(|ms| ms * 1_000_000);
         let grids: Vec<Grid> = lengths.map(|ns| grid(reading, ns)).collect();
         let (_, grids, truth) = match known.take() {
-            Some(known) if (known.0, &known.1) == (reading.scope, &grids) => known,
+            Some(known) if (&known.0, &known.1) == (&reading.scope, &grids) => known,
             _ => {
-                let truth = Truth::read(out, reading.scope, &grids)?;
-                (reading.scope, grids, truth)
+                let truth = Truth::read(out, &reading.scope, &grids)?;
+                (reading.scope.clone(), grids, truth)
             }
         };
         let reports = &reading.reports;
@@ -120,7 +120,7 @@ pub fn judge(out: &Outcome, readings: &[Reading], lengths: &[u64]) -> Result<Vec
                 .collect(),
             lru: lru.to_vec(),
         });
-        known = Some((reading.scope, grids, truth));
+        known = Some((reading.scope.clone(), grids, truth));
     }
     Ok(judged)
 }
@@ -256,7 +256,7 @@ mod tests {
             what: "records",
             reports: Vec::new(),
             own: Some((100, ends.clone())),
-            scope: Scope::ALL,
+            scope: Scope::all(),
             begin: 10,
         };
         assert_eq!(grid(&reading, 100), Grid::Ends(ends));

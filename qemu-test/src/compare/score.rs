@@ -23,10 +23,12 @@ pub struct Report {
     pub at: Place,
     /// How many pages, from that one on.
     pub pages: u64,
-    /// When the span begins, ns. If there is one page only, the page was used at this moment.
+    /// When the span begins, ns.
     pub from: u64,
     /// The span's last moment, ns.
     pub to: u64,
+    /// The pages were used when the span begins.
+    pub timed: bool,
 }
 
 /// Time in intervals, which have numbers from 0 on.
@@ -166,7 +168,7 @@ fn claims(reports: &[Report], grid: &Grid, intervals: usize) -> Vec<Claims> {
         for (interval, claims) in all.iter_mut().enumerate().take(last + 1).skip(first) {
             let range = (r.at.mm, r.at.vpn, r.at.vpn.saturating_add(r.pages));
             claims.ranges.push(range);
-            if r.pages == 1 && (interval == first && r.from >= grid.begin(interval)) {
+            if r.timed && interval == first && r.from >= grid.begin(interval) {
                 claims.timed.push((r.at, (r.from, place)));
             }
         }
@@ -359,6 +361,7 @@ mod tests {
             pages: 1,
             from,
             to,
+            timed: true,
         }
     }
 
@@ -457,6 +460,7 @@ mod tests {
             pages,
             from,
             to,
+            timed: false,
         };
         let reports = [
             region(0, 4, 1000, 1009),

@@ -1,10 +1,12 @@
 //! What is recorded of a run, held against all accesses of the same run: a small `make compare`.
 
 use super::Scenario;
-use crate::compare::observers::{Reading, readings, watched};
+use crate::compare::observers::traced::readings;
+use crate::compare::observers::watched::{self, reading};
+use crate::compare::observers::{self, Reading};
 use crate::compare::score::Report;
 use crate::compare::{Judged, OBSERVED, judge};
-use crate::machine::{Machine, Outcome, Profile, step};
+use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use std::collections::HashSet;
@@ -28,8 +30,18 @@ pub fn scenarios() -> Vec<Scenario> {
             "each page that is used in an interval has a record in it; less is found if records are left out",
             interval,
         ),
+        new("mprotect", WATCHED, |kernel| {
+            watch("mprotect", "mprotect 64", kernel)
+        }),
+        new("rwp", WATCHED, |kernel| watch("rwp", "rwp 64", kernel)),
+        new("rwp-async", WATCHED, |kernel| {
+            watch("rwp-async", "rwp-async 10", kernel)
+        }),
     ]
 }
+
+const WATCHED: &str = "a tracer in user space changes no program, follows children and threads, and reports \
+    true uses; at another time, they are not true";
 
 /// Pages, turns, and the rest after each, ms.
 const PROGRAM: &str = "/bin/spells 300 25 4";
@@ -39,7 +51,7 @@ const LENGTHS: [u64; 2] = [10, 50];
 fn observed(name: &str, options: &str, kernel: &str) -> Result<Outcome> {
     let line = format!("/bin/activator run {options} -o /dev/trace -- {PROGRAM}");
     let argv: Vec<_> = line.split(' ').collect();
-    let out = watched(&Machine {
+    let out = observers::watched(&Machine {
         name: format!("compare-{name}-{kernel}"),
         kernel: kernel.into(),
         profile: Profile::Exact,
@@ -58,7 +70,16 @@ fn observed(name: &str, options: &str, kernel: &str) -> Result<Outcome> {
 fn judged(out: &Outcome) -> Result<([Reading; 2], [Judged; 2])> {
     let readings = readings(&out.trace())?;
     let judged = judge(out, &readings, &LENGTHS)?;
-    for j in &judged {
+    tell(&judged);
+    let two = |_| "a trace has two readings";
+    Ok((
+        <[Reading; 2]>::try_from(readings).map_err(|r| anyhow::anyhow!(two(r.len())))?,
+        <[Judged; 2]>::try_from(judged).map_err(|j| anyhow::anyhow!(two(j.len())))?,
+    ))
+}
+
+fn tell(judged: &[Judged]) {
+    for j in judged {
         let percent = |share: Option<f64>| 100.0 * share.unwrap_or(f64::NAN);
         for (ms, s) in LENGTHS.iter().zip(&j.scores) {
             say!(
@@ -76,11 +97,6 @@ fn judged(out: &Outcome) -> Result<([Reading; 2], [Judged; 2])> {
             );
         }
     }
-    let two = |_| "a trace has two readings";
-    Ok((
-        <[Reading; 2]>::try_from(readings).map_err(|r| anyhow::anyhow!(two(r.len())))?,
-        <[Judged; 2]>::try_from(judged).map_err(|j| anyhow::anyhow!(two(j.len())))?,
-    ))
 }
 
 /// What comes out if only some of the reports had been made, or others.
@@ -97,6 +113,7 @@ fn with(
             .filter_map(change)
             .collect(),
         own: reading.own.clone(),
+        scope: reading.scope.clone(),
         ..*reading
     };
     let judged = judge(out, &[changed], &LENGTHS)?;
@@ -168,6 +185,87 @@ fn interval(kernel: &str) -> Result<()> {
     ensure!(
         first.pages_seen == Some(1.0) && first.scores[0].seen() < Some(0.5),
         "one record for each page shows more than its first use"
+    );
+    Ok(())
+}
+
+/// Several processes, one with threads, one with a child that shares its pages, and a pipe.
+const LOAD: &str = "threads 8; fork-cow; spells 300 6 4 | wc -l; ls /usr | sort; \
+    (echo out; echo error >&2; exit 3); echo $?";
+
+/// The block of memory that three of these programs have, and how many of its pages they use: those of the
+/// threads, those of a parent and its child, and those that are read again and again.
+const BLOCK: std::ops::Range<u64> = 0x1_0000_0000..0x1_0000_1000;
+const USED: usize = 256 + 2 * 200 + 300;
+
+/// The share of the reports that are true at least, and the share when they are made later.
+const TRUE: f64 = 0.99;
+
+fn watch(name: &str, way: &str, kernel: &str) -> Result<()> {
+    let out = observers::watched(&Machine {
+        name: format!("compare-{name}-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: true,
+        cmdline: String::new(),
+        files: vec![],
+        steps: vec![
+            debian("plain", LOAD),
+            debian(OBSERVED, &watched::command(way, LOAD, true)),
+        ],
+        deadline_s: 300,
+    })?;
+    let (plain, r) = (out.step("plain")?, out.step(OBSERVED)?);
+    ensure!(plain.rc == 0 && plain.stdout.ends_with("3\n"), "{plain:?}");
+    ensure!(
+        (r.rc, &r.stdout) == (0, &plain.stdout) && r.stderr.starts_with(&plain.stderr),
+        "the program does something else: {r:?}, and not {plain:?}"
+    );
+    let reading = reading(&out, way)?;
+    let in_block = reading.reports.iter().map(|r| r.at);
+    let in_block: HashSet<_> = in_block.filter(|at| BLOCK.contains(&at.vpn)).collect();
+    ensure!(
+        in_block.len() == USED,
+        "{} pages of {USED} are reported",
+        in_block.len()
+    );
+    let judged = judge(&out, std::slice::from_ref(&reading), &LENGTHS)?;
+    tell(&judged);
+    let judged = judged.first().context("nothing was judged")?;
+    // Memory of files can't be registered.
+    let least = if way.starts_with("mprotect") {
+        0.9
+    } else {
+        0.2
+    };
+    ensure!(
+        judged.pages_seen >= Some(least),
+        "pages are missing: {:?}",
+        judged.pages_seen
+    );
+    for s in &judged.scores {
+        ensure!(s.intervals >= 2, "too little to judge: {s:?}");
+        ensure!(s.precision() >= Some(TRUE), "reports are of no use: {s:?}");
+    }
+    // The controls: at another time, and in an address space that has no such pages.
+    let later = with(&out, &reading, |(_, r)| {
+        Some(Report {
+            from: r.from + 35_000_000,
+            to: r.to + 35_000_000,
+            ..*r
+        })
+    })?;
+    let elsewhere = with(&out, &reading, |(_, r)| {
+        let mut r = *r;
+        r.at.vpn += 1 << 20;
+        Some(r)
+    })?;
+    let precision = |j: &Judged| j.scores.first().and_then(|s| s.precision());
+    ensure!(
+        precision(&later) < Some(TRUE) && elsewhere.pages_seen < Some(0.01),
+        "other reports are as good: {:?}, {:?}",
+        precision(&later),
+        elsewhere.pages_seen
     );
     Ok(())
 }

@@ -512,7 +512,11 @@ mod tests {
         memory.resize(0x20, 0);
         memory.extend(b"a\0bc\0");
         let exec = of(libc::SYS_execve, &[0x1020, 0x1000, 0], &memory).unwrap_or_default();
-        let strings = [(0x1020, 2, Always), (0x1020, 2, Always), (0x1022, 3, Always)];
+        let strings = [
+            (0x1020, 2, Always),
+            (0x1020, 2, Always),
+            (0x1022, 3, Always),
+        ];
         assert_eq!(exec[..3], strings);
         assert_eq!(exec[3..], [(0x1000, 24, Always)]);
     }

@@ -371,9 +371,8 @@ impl Follower {
         // A child that has ended at once is of no interest, but its end must be known.
         let of = task::process_of(child).unwrap_or(child);
         // C libraries begin programs by vfork() or by clone3() with the same effect.
-        let shares = flags & libc::CLONE_VM as u64 != 0
-            || of == pid
-            || event == libc::PTRACE_EVENT_VFORK;
+        let shares =
+            flags & libc::CLONE_VM as u64 != 0 || of == pid || event == libc::PTRACE_EVENT_VFORK;
         let space = if shares {
             if let Some(space) = self.spaces.get_mut(&space) {
                 space.tasks += 1;
@@ -681,8 +680,14 @@ mod tests {
         assert!(maps.at(0x10_0000).is_none() && maps.at(0x20_3000).is_some());
         changes(&mut maps, call(libc::SYS_brk, &[]), 0x50_0000);
         let brk = call(libc::SYS_brk, &[0x50_2000]);
-        assert_eq!(changes(&mut maps, brk, 0x50_2000).new, [0x50_0000..0x50_2000]);
-        assert_eq!(changes(&mut maps, brk, 0x50_0000).gone, [0x50_0000..0x50_2000]);
+        assert_eq!(
+            changes(&mut maps, brk, 0x50_2000).new,
+            [0x50_0000..0x50_2000]
+        );
+        assert_eq!(
+            changes(&mut maps, brk, 0x50_0000).gone,
+            [0x50_0000..0x50_2000]
+        );
         let munmap = call(libc::SYS_munmap, &[0x20_0000, 0x4000]);
         assert_eq!(changes(&mut maps, munmap, 0).gone, [0x20_0000..0x20_4000]);
         assert!(maps.all().is_empty());

@@ -65,10 +65,7 @@ mod tests {
 
     #[test]
     fn ways_have_names_and_numbers() {
-        assert_eq!(
-            Way::named("mprotect", "512").ok(),
-            Some(Way::Mprotect(512))
-        );
+        assert_eq!(Way::named("mprotect", "512").ok(), Some(Way::Mprotect(512)));
         assert_eq!(Way::named("rwp", "16").ok(), Some(Way::Rwp(16)));
         let ms = Way::named("rwp-async", "50").ok();
         assert_eq!(ms, Some(Way::RwpAsync(50_000_000)));

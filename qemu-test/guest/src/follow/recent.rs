@@ -20,10 +20,12 @@ pub struct Recent {
     queue: VecDeque<(u64, u64)>,
     places: HashMap<u64, Place>,
     next: u64,
+    /// Pages that must stay.
+    pinned: usize,
 }
 
 impl Recent {
-    /// Room for so many pages, and for those that must stay.
+    /// Room for so many pages besides those that must stay.
     pub fn new(size: usize) -> Self {
         Recent {
             size,
@@ -53,6 +55,7 @@ impl Recent {
     pub fn pin(&mut self, page: u64) -> bool {
         match self.places.get_mut(&page) {
             Some(place) => {
+                self.pinned += usize::from(place.pins == 0);
                 place.pins += 1;
                 true
             }
@@ -62,24 +65,28 @@ impl Recent {
 
     /// The opposite of [`Recent::pin`]. The page may have been unmapped since.
     pub fn unpin(&mut self, page: u64) {
-        if let Some(place) = self.places.get_mut(&page) {
-            place.pins = place.pins.saturating_sub(1);
+        if let Some(place) = self.places.get_mut(&page).filter(|p| p.pins > 0) {
+            place.pins -= 1;
+            self.pinned -= usize::from(place.pins == 0);
         }
     }
 
     /// Nobody needs any page: this is the copy of an address space, whose tasks are in no call.
     pub fn unpin_all(&mut self) {
         self.places.values_mut().for_each(|place| place.pins = 0);
+        self.pinned = 0;
     }
 
     /// Pages are accessible no more.
     pub fn remove(&mut self, pages: Range<u64>) {
         if pages.end - pages.start < self.places.len() as u64 {
             for page in pages {
-                self.places.remove(&page);
+                let gone = self.places.remove(&page);
+                self.pinned -= usize::from(gone.is_some_and(|p| p.pins > 0));
             }
         } else {
             self.places.retain(|page, _| !pages.contains(page));
+            self.pinned = self.places.values().filter(|p| p.pins > 0).count();
         }
         // Entries that do not count are left behind. They must not become many.
         if self.queue.len() > 2 * self.places.len() + 64 {
@@ -93,7 +100,7 @@ impl Recent {
     pub fn evict(&mut self) -> Vec<u64> {
         let mut out = Vec::new();
         for _ in 0..self.queue.len() {
-            if self.places.len() <= self.size {
+            if self.places.len() - self.pinned <= self.size {
                 break;
             }
             let Some((number, page)) = self.queue.pop_front() else {
@@ -156,21 +163,30 @@ mod tests {
         let mut recent = with(1, &[1, 2]);
         assert!(recent.pin(1) && recent.pin(1) && !recent.pin(9));
         recent.add(3);
-        assert_eq!(recent.evict(), [2, 3]);
+        // It does not count, so another page has its room.
+        assert_eq!(recent.evict(), [2]);
         recent.unpin(1);
         recent.add(4);
-        assert_eq!(recent.evict(), [4]);
-        // Needed by nobody, it is the oldest again.
+        assert_eq!(recent.evict(), [3]);
+        recent.unpin(1);
         recent.unpin(1);
         recent.unpin(7);
-        recent.add(5);
         assert_eq!(recent.evict(), [1]);
         // All are needed.
         let mut all = with(1, &[1, 2]);
         assert!(all.pin(1) && all.pin(2));
         assert!(all.evict().is_empty());
-        all.unpin_all();
-        assert_eq!(all.evict(), [1]);
+        let mut copy = all.clone();
+        copy.unpin_all();
+        assert_eq!(copy.evict(), [1]);
+        // What is unmapped is needed no more.
+        all.remove(1..2);
+        all.unpin(1);
+        all.add(3);
+        all.add(4);
+        assert_eq!(all.evict(), [3]);
+        all.remove(0..u64::MAX);
+        assert_eq!(all.pinned, 0);
     }
 
     #[test]

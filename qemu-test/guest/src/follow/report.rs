@@ -28,9 +28,10 @@ pub struct Used {
 pub enum Entry {
     /// The page is used at this time.
     Now(Used),
-    /// The page was used, at some moment of the interval that had not ended at this time.
+    /// The page was used at some moment of the interval whose end comes next in the file, and before this
+    /// time.
     Within(Used),
-    /// An interval ends at this time, ns, and the next one begins.
+    /// An interval has ended at this time, ns, and the next one has begun.
     End(u64),
 }
 

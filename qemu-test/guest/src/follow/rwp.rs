@@ -317,14 +317,13 @@ fn answer(space: &mut Space, reports: &mut Reports) -> Result<()> {
 
 /// An interval has ended: which pages were accessed?
 fn ended(follower: &mut Follower, now: u64) -> Result<()> {
-    follower.reports.add(Entry::End(now))?;
     for (id, space) in &mut follower.spaces {
         let mut tasks = follower.tasks.values();
         if let Some(task) = tasks.find(|t| t.space == *id && !t.exits) {
             scan(task.tid, space, &mut follower.reports)?;
         }
     }
-    Ok(())
+    follower.reports.add(Entry::End(now))
 }
 
 /// Reports all pages of an address space that were accessed since the last scan.

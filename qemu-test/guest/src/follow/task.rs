@@ -284,7 +284,12 @@ impl Task {
     /// # Errors
     ///
     /// If the task is gone, or the system's error.
-    pub fn make(&mut self, gate: u64, nr: i64, args: [u64; 3]) -> std::result::Result<i64, Failure> {
+    pub fn make(
+        &mut self,
+        gate: u64,
+        nr: i64,
+        args: [u64; 3],
+    ) -> std::result::Result<i64, Failure> {
         let saved = self.registers()?;
         self.saved = Some(saved);
         let mut regs = saved;

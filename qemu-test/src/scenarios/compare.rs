@@ -3,7 +3,7 @@
 use super::Scenario;
 use crate::compare::observers::traced::readings;
 use crate::compare::observers::watched::{self, reading};
-use crate::compare::observers::{self, Reading};
+use crate::compare::observers::{self, Reading, regions as of_regions};
 use crate::compare::score::Report;
 use crate::compare::{Judged, OBSERVED, judge};
 use crate::machine::{Machine, Outcome, Profile, debian, step};
@@ -29,6 +29,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "interval",
             "each page that is used in an interval has a record in it; less is found if records are left out",
             interval,
+        ),
+        new(
+            "regions",
+            "all accesses are known while regions are sampled, and most uses are in regions with accesses",
+            regions,
         ),
         new("mprotect", WATCHED, |kernel| {
             watch("mprotect", "mprotect 64", kernel)
@@ -189,8 +194,33 @@ fn interval(kernel: &str) -> Result<()> {
     Ok(())
 }
 
+/// Regions whose reports come as often as the program's turns. Sampling finds most uses, and not all.
+fn regions(kernel: &str) -> Result<()> {
+    let out = observed("regions", "--sample 500us", kernel)?;
+    let reading = of_regions::reading(&out.trace())?;
+    let judged = judge(&out, std::slice::from_ref(&reading), &LENGTHS)?;
+    tell(&judged);
+    let judged = judged.first().context("nothing was judged")?;
+    let s = judged.scores.first().context("no intervals")?;
+    // The program reads its 300 pages in each turn. All of that is known without a fault.
+    ensure!(
+        judged.pages >= 300 && s.intervals >= 5 && s.uses >= 300 * s.intervals / 2,
+        "the truth lacks uses: {} pages, {s:?}",
+        judged.pages
+    );
+    ensure!(s.seen() >= Some(0.5), "regions show little: {s:?}");
+    // The control: without the regions of the block.
+    let block = |r: &Report| r.at.vpn < BLOCK.end && r.at.vpn + r.pages > BLOCK.start;
+    let without = with(&out, &reading, |(_, r)| (!block(r)).then_some(*r))?;
+    ensure!(
+        without.scores.first().and_then(|s| s.seen()) < Some(0.5),
+        "the block's regions show nothing"
+    );
+    Ok(())
+}
+
 /// Several processes, one with threads, one with a child that shares its pages, and a pipe.
-const LOAD: &str = "threads 8; fork-cow; spells 300 6 4 | wc -l; ls /usr | sort; \
+const LOAD: &str = "threads 2; fork-cow; spells 300 6 4 | wc -l; ls /usr | sort; \
     (echo out; echo error >&2; exit 3); echo $?";
 
 /// The block of memory that three of these programs have, and how many of its pages they use: those of the

@@ -11,7 +11,7 @@ use crate::oracle;
 use anyhow::Result;
 
 mod damon;
-mod regions;
+pub mod regions;
 pub mod traced;
 pub mod watched;
 

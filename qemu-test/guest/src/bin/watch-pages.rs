@@ -5,7 +5,8 @@
 //! - `rwp`: the same, by userfaultfd's RWP. Memory of files is not watched.
 //! - `rwp-async`: every NUMBER ms, the kernel is asked which pages were accessed.
 //!
-//! Exits with the program's code: 128 and the signal, if it was killed. The program is killed if this one is.
+//! Exits with the program's code: 128 and the signal, if it was killed. When the program ends, or this one does,
+//! all that still runs is killed.
 use kvmtrace_guest::follow::{Way, follower};
 use std::process::ExitCode;
 

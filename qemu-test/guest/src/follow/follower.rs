@@ -145,6 +145,13 @@ pub fn run(way: Way, out: &str, argv: &[String]) -> Result<i32> {
         Way::Rwp(_) | Way::RwpAsync(_) => rwp::watch(&mut follower)?,
     }
     follower.reports.out.finish()?;
+    if !follower.tasks.is_empty() {
+        // Without a tracer, they would fail at their next access.
+        eprintln!(
+            "watch-pages: the program has ended; tasks that it has left behind, and that are killed: {}",
+            follower.tasks.len()
+        );
+    }
     Ok(follower.code)
 }
 
@@ -204,9 +211,14 @@ impl Follower {
         !matches!(self.way, Way::RwpAsync(_))
     }
 
-    /// Handles stops until all tasks have ended.
+    /// Whether the program itself runs.
+    pub(super) fn goes_on(&self) -> bool {
+        self.tasks.contains_key(&self.first)
+    }
+
+    /// Handles stops until the program has ended.
     fn all_stops(&mut self) -> Result<()> {
-        while !self.tasks.is_empty() {
+        while self.goes_on() {
             let Some((tid, status)) = task::wait(-1, true)? else {
                 return Err(Error::other("tasks have ended without telling"));
             };
@@ -224,7 +236,7 @@ impl Follower {
         let mut status = Some(status);
         while let Some(now) = status.take() {
             if !self.tasks.contains_key(&tid) {
-                // Without a parent that has told of it, a task that ends was forgotten already.
+                // A task that ends and is not known was forgotten already, or its parent will tell of it in vain.
                 if !matches!(Stop::of(now), Stop::Ended(_)) {
                     self.early.insert(tid, now);
                 }
@@ -368,8 +380,10 @@ impl Follower {
             0 => 0,
             _ => clears,
         };
-        // A child that has ended at once is of no interest, but its end must be known.
-        let of = task::process_of(child).unwrap_or(child);
+        // The child may have been killed already, and waited for.
+        let Ok(of) = task::process_of(child) else {
+            return Ok(());
+        };
         // C libraries begin programs by vfork() or by clone3() with the same effect.
         let shares =
             flags & libc::CLONE_VM as u64 != 0 || of == pid || event == libc::PTRACE_EVENT_VFORK;

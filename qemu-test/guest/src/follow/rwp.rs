@@ -172,7 +172,7 @@ pub fn before_exit(follower: &mut Follower, tid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Follows all tasks until they have ended, and answers the messages of their userfaultfds.
+/// Follows all tasks until the program has ended, and answers the messages of their userfaultfds.
 ///
 /// # Errors
 ///
@@ -184,11 +184,11 @@ pub fn watch(follower: &mut Follower) -> Result<()> {
         _ => None,
     };
     let mut due = interval.map(|ns| now_ns() + ns);
-    while !follower.tasks.is_empty() {
+    while follower.goes_on() {
         while let Some((tid, status)) = task::wait(-1, false)? {
             follower.came(tid, status)?;
         }
-        if follower.tasks.is_empty() {
+        if !follower.goes_on() {
             break;
         }
         let Follower {

@@ -117,6 +117,7 @@ const LONG: &[(&str, &[&str])] = &[
     ("interval-turns", &["interval-fast", "interval-smp"]),
     ("regions-exact", &["regions-fast", "regions-damon"]),
     ("regions-turns", &["regions-smp"]),
+    ("compare-rwp", &["compare-mprotect"]),
     (
         "between-exact",
         &[

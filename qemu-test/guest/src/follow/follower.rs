@@ -33,6 +33,8 @@ pub struct Space {
     pub memory: Remote,
     /// The userfaultfd of those ways that have one.
     pub descriptor: Option<Descriptor>,
+    /// It is the copy of another one, and its task has not begun yet.
+    copied: bool,
 }
 
 impl Space {
@@ -46,6 +48,7 @@ impl Space {
             gate: 0,
             memory: Remote::new(pid),
             descriptor: None,
+            copied: false,
         }
     }
 }
@@ -397,11 +400,13 @@ impl Follower {
                 return Ok(());
             };
             let mut recent = old.recent.clone();
+            // Its task is in no call.
             recent.unpin_all();
             let copy = Space {
                 maps: old.maps.clone(),
                 recent,
                 gate: old.gate,
+                copied: true,
                 ..Space::new(of)
             };
             self.add_space(copy)
@@ -417,13 +422,21 @@ impl Follower {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return Ok(());
         };
-        match (self.way, self.spaces.get_mut(&task.space)) {
-            (Way::Rwp(_) | Way::RwpAsync(_), Some(space))
-                if space.gate != 0 && space.descriptor.is_none() =>
-            {
-                rwp::open(self.way, task, space)
+        let Some(space) = self.spaces.get_mut(&task.space) else {
+            return Ok(());
+        };
+        // Before the first program there is nothing to watch.
+        if !std::mem::take(&mut space.copied) || space.gate == 0 {
+            return Ok(());
+        }
+        match self.way {
+            Way::Rwp(_) | Way::RwpAsync(_) => rwp::open(self.way, task, space),
+            Way::Mprotect(_) => Work {
+                task,
+                space,
+                reports: &mut self.reports,
             }
-            _ => Ok(()),
+            .forgets(),
         }
     }
 

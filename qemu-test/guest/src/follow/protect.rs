@@ -111,6 +111,22 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// No page is accessible any more: the program has the pages from its parent, and has used none of them.
+    ///
+    /// # Errors
+    ///
+    /// If the task is gone.
+    pub fn forgets(&mut self) -> Result<()> {
+        for (range, area) in self.space.maps.all() {
+            let pages = range.start >> 12..range.end >> 12;
+            if self.space.recent.any(&pages) {
+                self.mapped(range, area)?;
+                self.space.recent.remove(pages);
+            }
+        }
+        Ok(())
+    }
+
     /// A call begins that is about this memory.
     ///
     /// # Errors

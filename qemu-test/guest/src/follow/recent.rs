@@ -38,6 +38,11 @@ impl Recent {
         self.places.contains_key(&page)
     }
 
+    /// Whether one of these pages is.
+    pub fn any(&self, pages: &Range<u64>) -> bool {
+        self.places.keys().any(|page| pages.contains(page))
+    }
+
     /// A page becomes accessible. A page that is so keeps its place.
     pub fn add(&mut self, page: u64) {
         if !self.has(page) {
@@ -152,6 +157,7 @@ mod tests {
         let mut recent = with(2, &[5, 6, 5, 7, 8]);
         assert_eq!(recent.evict(), [5, 6]);
         assert!(!recent.has(5) && recent.has(7) && recent.has(8));
+        assert!(recent.any(&(8..10)) && !recent.any(&(4..7)));
         assert!(recent.evict().is_empty());
         // It comes back behind all others.
         recent.add(5);

@@ -572,7 +572,6 @@ fn is_over_after(ns: u64, holds: impl Fn() -> bool) -> bool {
 
 /// The thread of a trace: its windows, if it has such, and its end.
 fn thread(plan: Option<Windows>, session: u64) {
-    recall::set_urgent(false);
     if !session::made(session) {
         return;
     }
@@ -580,6 +579,7 @@ fn thread(plan: Option<Windows>, session: u64) {
         Some(plan) => {
             // Until the first window begins.
             HALTED.store(true, Relaxed);
+            recall::set_urgent(false);
             run(plan);
         }
         None => serve(),
